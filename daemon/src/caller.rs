@@ -1,7 +1,6 @@
 //! One that called: what it may still say, and what it has not read yet.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -19,6 +18,10 @@ const PACKETS_PER_SECOND: f64 = 2000.0;
 const BURST: f64 = 4000.0;
 /// Packets that wait for a collector that does not read: it asks for one thing at a time, and each may hold a descriptor.
 const MOST_WAITING: usize = 256;
+/// What it may want of its files at a time: more is heard when that is done.
+const MOST_WANTS: u32 = 16;
+/// Files of a recording that are opened for a client at a time.
+const FILES_AT_ONCE: usize = 64;
 /// Bytes of text that wait for it.
 const MOST_WAITING_BYTES: usize = 8 << 20;
 /// So long one may not read while something waits for it.
@@ -32,11 +35,8 @@ const CHUNK_BYTES: usize = 8 << 10;
 enum Waiting {
     ToCollector(ToCollector, Option<OwnedFd>),
     Answer(Answer),
-    /// A file of a recording, opened when its turn comes.
-    File {
-        path: String,
-        from: PathBuf,
-    },
+    /// A file of a recording, by its path in it.
+    File(String, OwnedFd),
 }
 
 /// What a caller is.
@@ -71,6 +71,11 @@ pub struct Caller {
     since: Instant,
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
+    /// Files of a recording that are still to be opened for it.
+    unopened: VecDeque<(String, PathBuf)>,
+    is_opening: bool,
+    /// What it wants of its files and has not got yet.
+    pub wants: u32,
     blocked: Option<Instant>,
     allowance: f64,
     counted: Instant,
@@ -88,6 +93,9 @@ impl Caller {
             since: now,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            unopened: VecDeque::new(),
+            is_opening: false,
+            wants: 0,
             blocked: None,
             allowance: BURST,
             counted: now,
@@ -103,12 +111,12 @@ impl Caller {
         Ok(heard.map(|(said, _)| said))
     }
 
-    /// Whether it may say something now: one that says too much is listened to later.
+    /// Whether it may say something now: one that says too much, or wants more than the disk can do, is listened to later.
     pub fn may_speak(&mut self, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.counted).as_secs_f64();
         self.allowance = (self.allowance + passed * PACKETS_PER_SECOND).min(BURST);
         self.counted = now;
-        self.allowance >= 1.0
+        self.allowance >= 1.0 && self.wants < MOST_WANTS
     }
 
     /// Counts a packet, or what is as much work as so many.
@@ -174,10 +182,41 @@ impl Caller {
 
     /// Answers with files: the paths that they have in the recording, and where they are.
     pub fn answer_files(&mut self, files: Vec<(String, PathBuf)>) {
-        for (path, from) in files {
-            self.put(Waiting::File { path, from }, 64);
+        self.unopened = files.into();
+        if self.unopened.is_empty() {
+            self.finish();
         }
-        self.finish();
+    }
+
+    /// The files that are to be opened for it next, once it has read those before.
+    pub fn next_files(&mut self) -> Option<Vec<(String, PathBuf)>> {
+        if self.is_opening || !self.waiting.is_empty() || self.unopened.is_empty() {
+            return None;
+        }
+        self.is_opening = true;
+        let count = self.unopened.len().min(FILES_AT_ONCE);
+        Some(self.unopened.drain(..count).collect())
+    }
+
+    /// They were opened, or one could not be.
+    pub fn opened(&mut self, files: Vec<(String, Result<OwnedFd, String>)>) {
+        self.is_opening = false;
+        for (path, file) in files {
+            match file {
+                Ok(file) => self.put(Waiting::File(path, file), 64),
+                // The ring has moved on: a client hears that, and does not take the rest for the whole.
+                Err(error) => {
+                    self.unopened.clear();
+                    self.waiting.clear();
+                    self.waiting_bytes = 0;
+                    self.refuse(format!("{path}: {error}: it was removed meanwhile; try again"));
+                    return;
+                }
+            }
+        }
+        if self.unopened.is_empty() {
+            self.finish();
+        }
     }
 
     fn finish(&mut self) {
@@ -208,20 +247,10 @@ impl Caller {
                     self.connection.send(message, file.as_ref().map(AsFd::as_fd))
                 }
                 Waiting::Answer(answer) => self.connection.send(answer, None),
-                Waiting::File { path, from } => match File::open(from) {
-                    Ok(file) => {
-                        let answer = Answer::File { path: path.clone() };
-                        self.connection.send(&answer, Some(file.as_fd()))
-                    }
-                    // The ring has moved on: a client hears that, and does not take the rest for the whole.
-                    Err(error) => {
-                        let why = format!("{path}: {error}: it was removed meanwhile; try again");
-                        self.waiting.clear();
-                        self.waiting_bytes = 0;
-                        self.refuse(why);
-                        continue;
-                    }
-                },
+                Waiting::File(path, file) => {
+                    let answer = Answer::File { path: path.clone() };
+                    self.connection.send(&answer, Some(file.as_fd()))
+                }
             };
             match sent {
                 Ok(()) => {

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use gputrace_trace::daemon::{Ask, Limits};
-use gputrace_trace::recording::process_folders;
 use serde_json::json;
 
 use crate::caller::Role;
 use crate::documents;
+use crate::jobs::saved;
+use crate::keep::library::Capture;
+use crate::keep::task::{Noted, Task};
 use crate::names::is_recording_name;
 use crate::peer::Peer;
 use crate::state::State;
@@ -62,10 +64,12 @@ impl State {
                 return Ok(());
             }
             Ask::Fetch { recording } => {
-                let files = self.files(peer, &recording)?;
-                if let Some(caller) = self.callers.get_mut(&number) {
-                    caller.answer_files(files);
-                }
+                let folder = self.recording(peer, &recording)?;
+                self.disk.give(Task::List {
+                    caller: number,
+                    name: recording,
+                    folder,
+                });
                 return Ok(());
             }
             Ask::Pin { recording, pinned } => {
@@ -77,8 +81,8 @@ impl State {
                     .cloned()
                     .ok_or_else(|| self.no_recording(peer, &recording))?;
                 found.pinned = pinned;
-                self.library.put(found).map_err(|error| error.to_string())?;
-                documents::captures(self, peer)
+                self.note_capture(found, Some(number));
+                return Ok(());
             }
         };
         if let Some(caller) = self.callers.get_mut(&number) {
@@ -103,32 +107,63 @@ impl State {
         }
     }
 
-    /// The files of a recording that was kept: what they are called in it, and where they are.
-    fn files(&self, peer: &Peer, name: &str) -> Result<Vec<(String, PathBuf)>, String> {
+    /// The folder of a recording that was kept.
+    fn recording(&self, peer: &Peer, name: &str) -> Result<PathBuf, String> {
         let found = is_recording_name(name).then(|| self.library.get(name)).flatten();
-        if found.is_none_or(|found| !peer.may_see(found.uid)) {
-            return Err(self.no_recording(peer, name));
+        match found.is_some_and(|found| peer.may_see(found.uid)) {
+            true => Ok(self.library.path(name)),
+            false => Err(self.no_recording(peer, name)),
         }
-        let root = self.library.path(name);
-        let listed = (|| {
-            let mut folders = vec![root.clone()];
-            folders.extend(process_folders(&root)?);
-            let mut files = Vec::new();
-            for folder in folders {
-                for entry in std::fs::read_dir(folder)? {
-                    let path = entry?.path();
-                    if let Ok(within) = path.strip_prefix(&root)
-                        && path.is_file()
-                    {
-                        files.push((within.to_string_lossy().into_owned(), path));
+    }
+
+    /// A recording's files were listed for somebody.
+    pub fn was_listed(&mut self, number: u64, result: Result<Vec<(String, PathBuf)>, String>) {
+        let Some(caller) = self.callers.get_mut(&number) else {
+            return;
+        };
+        match result {
+            Ok(files) => caller.answer_files(files),
+            Err(why) => caller.refuse(why),
+        }
+    }
+
+    /// Has written down what is known of a recording that was kept; `waits`: who is told of it then.
+    pub fn note_capture(&mut self, capture: Capture, waits: Option<u64>) {
+        let (of, path) = (
+            Noted::Capture(capture.recording.clone(), waits),
+            self.library.about(&capture.recording),
+        );
+        let text = saved::text(&capture);
+        self.library.put(capture);
+        match text {
+            Ok(text) => self.disk.give(Task::Note { of, path, text }),
+            Err(error) => self.was_noted(of, Err(error.to_string())),
+        }
+    }
+
+    /// Something was written down, or could not be.
+    pub fn was_noted(&mut self, of: Noted, result: Result<(), String>) {
+        match of {
+            Noted::Job(job) => self.was_saved(&job, result),
+            Noted::Capture(_, Some(number)) => {
+                let Some(peer) = self.callers.get(&number).map(|caller| caller.peer) else {
+                    return;
+                };
+                let document = result.map(|()| documents::captures(self, &peer));
+                if let Some(caller) = self.callers.get_mut(&number) {
+                    match document {
+                        Ok(document) => caller.answer(&document),
+                        Err(why) => caller.refuse(why),
                     }
                 }
             }
-            // The manifest last: what has it is whole.
-            files.sort_by_key(|(name, _)| (!name.contains('/'), name.clone()));
-            Ok(files)
-        })();
-        listed.map_err(|error: std::io::Error| format!("{name}: {error}"))
+            Noted::Capture(name, None) => {
+                if let Err(why) = result {
+                    self.said
+                        .push(format!("{name}: {why}: it would not be listed again"));
+                }
+            }
+        }
     }
 }
 

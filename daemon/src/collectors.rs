@@ -2,15 +2,16 @@
 
 use std::os::fd::OwnedFd;
 
-use gputrace_trace::daemon::{FromCollector, JobKey, StepReport, ToCollector, Totals};
-use gputrace_trace::json_file::{Json, read_json};
-use gputrace_trace::manifest::ProcessHeader;
+use gputrace_trace::daemon::{FromCollector, JobKey, Mode, StepReport, ToCollector, Totals};
 
+use crate::alive::Alive;
 use crate::caller::Role;
 use crate::clock::now_ns;
 use crate::history::step::is_sane;
 use crate::jobs::Job;
-use crate::jobs::process::{Gone, Process, check_segment};
+use crate::jobs::process::{Gone, Process};
+use crate::keep::files::check_segment;
+use crate::keep::task::{Asker, Given, Task, Want};
 use crate::names::{is_folder_name, job_name};
 use crate::nodes::is_shared;
 use crate::peer::Peer;
@@ -22,7 +23,7 @@ const MOST_JOBS_OF_USER: usize = 256;
 const MOST_JOBS: usize = 1024;
 /// Processes of one job.
 const MOST_PROCESSES: usize = 2048;
-/// So long a process has to come again that ran when the daemon before ended, nanoseconds.
+/// So long a process has to come again of which can't be known whether it lives, nanoseconds.
 const COMES_AGAIN_NS: i64 = 120_000_000_000;
 /// GPUs of a process that are remembered.
 const MOST_DEVICES: usize = 64;
@@ -52,22 +53,24 @@ impl State {
                     world_size,
                 },
             ) => {
-                let answer = self.join(caller, &folder, segment, job, pid, rank, world_size);
-                let message = answer.unwrap_or_else(|why| {
-                    self.sums.refused += 1;
-                    // For the same reason many are.
-                    if self.refusal.as_ref() != Some(&why) {
-                        self.said.push(format!("{folder} is not recorded: {why}"));
-                        self.refusal = Some(why.clone());
-                    }
-                    ToCollector::Refused { why }
-                });
-                self.tell(caller, message, None);
+                if let Err(why) = self.join(caller, &folder, segment, job, pid, rank, world_size) {
+                    self.refuse(caller, &folder, why);
+                }
                 Ok(())
             }
             (Role::Process { job, folder }, said) => self.heard_process(caller, &job, &folder, said),
             _ => Err("it spoke before it joined".to_owned()),
         }
+    }
+
+    fn refuse(&mut self, caller: u64, folder: &str, why: String) {
+        self.sums.refused += 1;
+        // For the same reason many are.
+        if self.refusal.as_ref() != Some(&why) {
+            self.said.push(format!("{folder} is not recorded: {why}"));
+            self.refusal = Some(why.clone());
+        }
+        self.tell(caller, ToCollector::Refused { why }, None);
     }
 
     fn tell(&mut self, caller: u64, message: ToCollector, file: Option<OwnedFd>) {
@@ -76,6 +79,7 @@ impl State {
         }
     }
 
+    /// Takes a process in; it is told so, now or once its job's folder is made.
     fn join(
         &mut self,
         caller: u64,
@@ -85,11 +89,11 @@ impl State {
         said_pid: u32,
         rank: Option<u32>,
         world_size: Option<u32>,
-    ) -> Result<ToCollector, String> {
-        let peer = self
+    ) -> Result<(), String> {
+        let (peer, socket) = self
             .callers
             .get(&caller)
-            .map(|caller| caller.peer)
+            .map(|caller| (caller.peer, caller.descriptor))
             .ok_or("gone")?;
         // Its own word serves for names alone.
         let pid = if peer.pid == 0 { said_pid } else { peer.pid };
@@ -118,7 +122,9 @@ impl State {
             .processes
             .entry(folder.to_owned())
             .or_insert_with(|| Process::joining(folder.to_owned(), pid, now_ns));
-        process.begins_at(segment);
+        process.begins = process.begins.max(Some(segment));
+        process.segment = None;
+        process.alive = Alive::of(socket, peer.pid);
         let before = process.caller.replace(caller);
         process.pid = pid;
         process.heard_ns = now_ns;
@@ -135,11 +141,13 @@ impl State {
         job.ended_ns = None;
         let was_over = job.manifest.ended_ns.take().is_some();
         "recording".clone_into(&mut job.manifest.state);
-        let written = if was_over { job.write_manifest() } else { Ok(()) };
-        let welcome = ToCollector::Welcome {
-            options: Box::new(job.manifest.options.clone()),
-            recording: job.manifest.recording.clone(),
-            full: job.mode == gputrace_trace::daemon::Mode::Full,
+        let is_made = match &mut job.unanswered {
+            Some(unanswered) => {
+                unanswered.retain(|waits| self.callers.contains_key(waits));
+                unanswered.push(caller);
+                false
+            }
+            None => true,
         };
         // It called again while the old connection still stood.
         if let Some(before) = before.filter(|before| *before != caller) {
@@ -151,9 +159,68 @@ impl State {
                 folder: folder.to_owned(),
             };
         }
-        self.complain(&id, written);
+        if is_made {
+            self.welcome(&id, caller);
+        }
+        if was_over {
+            self.write_manifest(&id);
+        }
         self.save(&id);
-        Ok(welcome)
+        Ok(())
+    }
+
+    fn welcome(&mut self, id: &str, caller: u64) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let welcome = ToCollector::Welcome {
+            options: Box::new(job.manifest.options.clone()),
+            recording: job.manifest.recording.clone(),
+            full: job.mode == Mode::Full,
+        };
+        self.tell(caller, welcome, None);
+    }
+
+    /// A job's folder was made, or could not be.
+    pub fn was_made(&mut self, id: &str, result: Result<String, (String, bool)>) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let unanswered = job.unanswered.take().unwrap_or_default();
+        // Its manifest is what was written with it.
+        let is_changed = job.manifest_writing.end();
+        let of_it = |state: &Self, caller: u64| {
+            let role = state.callers.get(&caller).map(|caller| caller.role.clone());
+            match role {
+                Some(Role::Process { job, folder }) if job == id => Some(folder),
+                _ => None,
+            }
+        };
+        match result {
+            Ok(user) => {
+                job.user = user;
+                for caller in unanswered {
+                    if of_it(self, caller).is_some() {
+                        self.welcome(id, caller);
+                    }
+                }
+                if is_changed {
+                    self.write_manifest(id);
+                }
+                self.save(id);
+            }
+            Err((why, is_taken)) => {
+                self.jobs.remove(id);
+                if is_taken {
+                    self.taken.insert(id.to_owned());
+                }
+                for caller in unanswered {
+                    let Some(folder) = of_it(self, caller) else {
+                        continue;
+                    };
+                    if let Some(caller) = self.callers.get_mut(&caller) {
+                        caller.role = Role::Collector;
+                    }
+                    self.refuse(caller, &folder, format!("its job's folder can't be made: {why}"));
+                }
+            }
+        }
     }
 
     /// The job that a process belongs to: the one that knows it already, or the one of its group that runs or is waited for.
@@ -175,6 +242,9 @@ impl State {
             let count = state.jobs.values().filter(|job| of_user(job)).count();
             count >= MOST_JOBS_OF_USER || state.jobs.len() >= MOST_JOBS
         };
+        if !self.disk.has_room() {
+            return Err("the disk does not keep up".to_owned());
+        }
         // One that is over gives way.
         if is_full(self)
             && let Some(oldest) = self.oldest_over(of_user)
@@ -191,10 +261,10 @@ impl State {
         let numbered = (2u32..).map(|number| format!("{name}-{number}"));
         let id = std::iter::once(name.clone())
             .chain(numbered)
-            .find(|id| !self.jobs.contains_key(id) && !folder.join(id).exists())
+            .find(|id| !self.jobs.contains_key(id) && !self.taken.contains(id))
             .ok_or("no name is left")?;
         let config = &self.settings.config;
-        let job = Job::create(
+        let job = Job::begin(
             id.clone(),
             peer.uid,
             key,
@@ -204,7 +274,12 @@ impl State {
             &self.settings.host,
             &folder,
         );
-        let job = job.map_err(|error| format!("its folder can't be made: {error}"))?;
+        self.disk.give(Task::Make {
+            job: id.clone(),
+            uid: peer.uid,
+            folder: job.folder.clone(),
+            manifest: Box::new(job.whole_manifest()),
+        });
         self.jobs.insert(id.clone(), job);
         Ok(id)
     }
@@ -219,40 +294,28 @@ impl State {
         let Some(job) = self.jobs.get_mut(id) else {
             return Ok(());
         };
-        let path = job.folder.clone();
         let Some(process) = job.processes.get_mut(folder) else {
             return Ok(());
         };
-        let failed = |why: String| ToCollector::Failed { why };
         match said {
             FromCollector::Join { .. } => return Err("it joined twice".to_owned()),
-            FromCollector::Segment { segment } => {
-                let begun = process.begin_segment(&path, segment);
-                let answer = begun.map_or_else(failed, |()| ToCollector::Made);
-                self.tell(caller, answer, None);
+            FromCollector::Segment { segment } => self.want(caller, (id, folder), Want::Segment(segment)),
+            FromCollector::Open { table, segment } => {
+                self.want(caller, (id, folder), Want::Open { table, segment });
             }
-            FromCollector::Open { table } => match process.open_table(&path, &table) {
-                Ok(file) => self.tell(caller, ToCollector::Made, Some(file)),
-                Err(why) => self.tell(caller, failed(why), None),
-            },
             FromCollector::Header {
                 segment,
                 text,
                 first,
                 done,
             } => {
-                match process.take_header(&path, segment, &text, (first, done)) {
-                    // What is damaged says nothing of the whole.
-                    Ok(Some(header)) => {
-                        let header = read_json::<ProcessHeader>(&header).ok().and_then(Json::ok);
-                        if header.is_some_and(|header| job.learn(&header)) {
-                            let written = job.write_manifest();
-                            self.complain(id, written);
-                        }
-                    }
-                    Ok(None) => {}
-                    Err(why) => self.complain(id, Err(std::io::Error::other(why))),
-                }
+                let want = Want::Header {
+                    segment,
+                    text,
+                    first,
+                    done,
+                };
+                self.want(caller, (id, folder), want);
             }
             FromCollector::Report { steps, .. } if steps.len() > MOST_STEPS_OF_REPORT => {
                 return Err(format!("a report of {} steps", steps.len()));
@@ -265,7 +328,7 @@ impl State {
             }
             FromCollector::Captured(captured) => self.capture_was_done(id, folder, &captured),
             FromCollector::Leave => {
-                self.process_went(id, folder, Gone::Left);
+                self.connection_ended(id, folder, true);
                 // It has no more to say.
                 if let Some(caller) = self.callers.get_mut(&caller) {
                     caller.role = Role::Answered;
@@ -275,8 +338,92 @@ impl State {
         Ok(())
     }
 
+    /// A process wants something of its files: what comes of it is told when it is done.
+    fn want(&mut self, caller: u64, (id, folder): (&str, &str), want: Want) {
+        if !self.disk.has_room() {
+            self.sums.disk_refused += 1;
+            let why = "the daemon's disk does not keep up".to_owned();
+            // Nobody waits for the answer to a header.
+            match want {
+                Want::Header { .. } => self.complain(id, Err(why)),
+                _ => self.tell(caller, ToCollector::Failed { why }, None),
+            }
+            return;
+        }
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let path = job.folder.join(folder);
+        let Some(process) = job.processes.get_mut(folder) else {
+            return;
+        };
+        if let Some(caller) = self.callers.get_mut(&caller) {
+            caller.wants += 1;
+        }
+        let asker = Asker {
+            caller,
+            job: id.to_owned(),
+            folder: folder.to_owned(),
+            path,
+            begins: process.begins.take(),
+        };
+        self.disk.give(Task::Want { asker, want });
+    }
+
+    /// What a process wanted was done, or could not be.
+    pub fn was_given(&mut self, asker: &Asker, given: Given) {
+        if let Some(caller) = self.callers.get_mut(&asker.caller) {
+            caller.wants -= 1;
+        }
+        let failed = |why: String| ToCollector::Failed { why };
+        let job = self.jobs.get_mut(&asker.job);
+        match given {
+            Given::Segment(segment, begun) => {
+                let process = job.and_then(|job| job.processes.get_mut(&asker.folder));
+                // Not if it has come again meanwhile: then it begins another.
+                if let Some(process) = process.filter(|process| process.caller == Some(asker.caller))
+                    && begun.is_ok()
+                {
+                    process.segment = Some(segment);
+                    process.is_new = false;
+                }
+                let answer = begun.map_or_else(failed, |()| ToCollector::Made);
+                self.tell(asker.caller, answer, None);
+            }
+            Given::Open(Ok(file)) => self.tell(asker.caller, ToCollector::Made, Some(file)),
+            Given::Open(Err(why)) => self.tell(asker.caller, failed(why), None),
+            Given::Header(Ok(header)) => {
+                let is_news = job.zip(header).is_some_and(|(job, header)| job.learn(&header));
+                if is_news {
+                    self.write_manifest(&asker.job);
+                }
+            }
+            Given::Header(Err(why)) => self.complain(&asker.job, Err(why)),
+        }
+    }
+
+    /// Has a job's manifest written, as it is when its turn comes.
+    pub fn write_manifest(&mut self, id: &str) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        if job.manifest_writing.begin() {
+            let task = Task::Manifest {
+                job: id.to_owned(),
+                folder: job.folder.clone(),
+                manifest: Box::new(job.whole_manifest()),
+            };
+            self.disk.give(task);
+        }
+    }
+
+    /// It was written, or could not be.
+    pub fn manifest_was_written(&mut self, id: &str, result: Result<(), String>) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        if job.manifest_writing.end() {
+            self.write_manifest(id);
+        }
+        self.complain(id, result);
+    }
+
     /// A failure that concerns a job's files, told once in its manifest.
-    pub fn complain(&mut self, id: &str, result: std::io::Result<()>) {
+    pub fn complain(&mut self, id: &str, result: Result<(), String>) {
         let Err(error) = result else { return };
         let note = format!("the daemon could not always write: {error}");
         if let Some(job) = self.jobs.get_mut(id)
@@ -288,7 +435,7 @@ impl State {
         {
             job.manifest.notes.push(note.clone());
             // A disk that is full takes no note either; the line below is told anyway.
-            drop(job.write_manifest());
+            self.write_manifest(id);
             self.said.push(format!("{id}: {note}"));
         }
     }
@@ -344,21 +491,34 @@ impl State {
         self.steps_ended(id, now_ns);
     }
 
-    /// Processes that were there before the daemon and have not come again for a while are gone.
-    pub fn give_up_waiting(&mut self, id: &str, now_ns: i64) {
+    /// Of the processes that are not connected those have died that live no more; those of which that can't be known, once they have not
+    /// come again for a while.
+    pub fn look_for_dead(&mut self, id: &str, now_ns: i64) {
         let Some(job) = self.jobs.get_mut(id) else { return };
-        let mut any = false;
-        for process in job.processes.values_mut() {
-            let waits = process.caller.is_none() && process.gone.is_none();
-            if waits && now_ns.saturating_sub(process.heard_ns) > COMES_AGAIN_NS {
-                process.gone = Some((now_ns, Gone::Died));
-                any = true;
+        let mut dead = Vec::new();
+        for process in job.processes.values().filter(|process| process.is_waited_for()) {
+            let is_long = now_ns.saturating_sub(process.heard_ns) > COMES_AGAIN_NS;
+            let lives = process.alive.lives();
+            if lives == Some(false) || lives.is_none() && is_long {
+                dead.push((process.folder.clone(), lives.is_some()));
             }
         }
-        if any {
-            self.nobody_is_left(id, now_ns);
-            self.save(id);
+        if dead.is_empty() {
+            return;
         }
+        for (folder, is_known) in dead {
+            let rank = job.rank_of(&folder);
+            if let Some(process) = job.processes.get_mut(&folder) {
+                process.gone = Some((now_ns, Gone::Died));
+            }
+            if is_known {
+                job.watch.died(rank, now_ns);
+            }
+            job.history.forget(rank);
+        }
+        self.nobody_is_left(id, now_ns);
+        self.save(id);
+        self.steps_ended(id, now_ns);
     }
 
     /// Closes a job's recording, if its last process has gone.
@@ -371,12 +531,11 @@ impl State {
         job.hangs = false;
         job.manifest.ended_ns = Some(now_ns);
         "complete".clone_into(&mut job.manifest.state);
-        let written = job.write_manifest();
-        self.complain(id, written);
+        self.write_manifest(id);
     }
 
-    /// A process has gone, as it said or by its connection's end.
-    pub fn process_went(&mut self, id: &str, folder: &str, how: Gone) {
+    /// A process's connection has ended, with a word or without. While it lives it is waited for: it calls again.
+    pub fn connection_ended(&mut self, id: &str, folder: &str, has_left: bool) {
         let now_ns = now_ns();
         let Some(job) = self.jobs.get_mut(id) else { return };
         let rank = job.rank_of(folder);
@@ -386,14 +545,22 @@ impl State {
         if process.caller.take().is_none() {
             return;
         }
-        process.gone = Some((now_ns, how));
-        if how == Gone::Died {
+        let lives = !has_left && process.alive.lives() == Some(true);
+        if !lives {
+            process.gone = Some((now_ns, if has_left { Gone::Left } else { Gone::Died }));
+        }
+        if !lives && !has_left {
             job.watch.died(rank, now_ns);
         }
         job.history.forget(rank);
         self.nobody_is_left(id, now_ns);
         self.save(id);
         self.steps_ended(id, now_ns);
-        self.member_went(id, folder);
+        let why = if lives {
+            "its connection ended meanwhile"
+        } else {
+            "it ended meanwhile"
+        };
+        self.member_went(id, folder, why);
     }
 }

@@ -1,6 +1,7 @@
 //! What clients are told, as JSON: "gputrace.jobs/1", "gputrace.job/1", "gputrace.triggers/1", "gputrace.captures/1".
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -20,8 +21,16 @@ pub fn jobs(state: &State, peer: &Peer) -> Value {
         "host": state.settings.host,
         "daemon": env!("CARGO_PKG_VERSION"),
         "refused": state.sums.refused,
+        "disk_stands_ns": stands_ns(state),
+        "disk_waiting": state.disk.wants(),
         "jobs": seen.map(|job| summary(state, job)).collect::<Vec<_>>(),
     })
+}
+
+/// For how long the disk has not made a file, if that takes it long.
+fn stands_ns(state: &State) -> Option<u64> {
+    let stands = state.disk.stands_for(false);
+    (stands >= Duration::from_secs(1)).then(|| u64::try_from(stands.as_nanos()).unwrap_or(u64::MAX))
 }
 
 fn summary(state: &State, job: &Job) -> Value {
@@ -193,7 +202,7 @@ pub fn processes(state: &State, job: &Job) -> Vec<Value> {
             let rank = job.rank_of(&process.folder);
             let step = last.and_then(|step| step.ranks.iter().find(|of| of.rank == rank));
             let is = match process.gone {
-                _ if process.is_live() => "running",
+                _ if process.is_connected() => "running",
                 Some((_, Gone::Left)) => "ended",
                 Some((_, Gone::Died)) => "died",
                 None => "waiting",

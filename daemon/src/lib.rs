@@ -4,6 +4,7 @@
 //! processes are one job, opens their files and hands over descriptors, keeps the last moments of each, matches their steps, and
 //! keeps a window as a recording of its own when somebody asks or a rule fires. It knows no page and no command line.
 
+mod alive;
 mod caller;
 mod clients;
 pub mod clock;

@@ -5,8 +5,12 @@ use std::time::Duration;
 use gputrace_trace::daemon::{Capture as Order, Mode, ToCollector};
 use gputrace_trace::segments::Removed;
 
-use crate::keep::disk::Task;
+use crate::jobs::process::Process;
+use crate::keep::task::Task;
 use crate::state::State;
+
+/// A disk that has not made a file for so long stands still.
+const DISK_STANDS: Duration = Duration::from_secs(10);
 
 impl State {
     /// Has all processes begin new segments, so that the ring can move on.
@@ -14,7 +18,7 @@ impl State {
         for job in self.jobs.values_mut() {
             for process in job.processes.values_mut() {
                 // One that has not done the last is not asked again.
-                let is_idle = process.segment().is_none() || process.cuts.0 > process.cuts.1;
+                let is_idle = process.segment.is_none() || process.cuts.0 > process.cuts.1;
                 let caller = process.caller.filter(|_| !is_idle);
                 if let Some(caller) = caller.and_then(|caller| self.callers.get_mut(&caller)) {
                     caller.tell(ToCollector::Cut, None);
@@ -59,9 +63,24 @@ impl State {
         job.removed.0 += removed.parts;
         job.removed.1 = job.removed.1.saturating_add(removed.rows);
         job.uncounted += removed.uncounted;
-        let written = job.write_manifest();
-        self.complain(id, written);
+        self.write_manifest(id);
         self.save(id);
+    }
+
+    /// Says when the disk stands still, and when it does no more.
+    pub fn look_at_disk(&mut self) {
+        let stands = self.disk.stands_for(false) >= DISK_STANDS;
+        if stands == self.disk_stands {
+            return;
+        }
+        self.disk_stands = stands;
+        self.said.push(match stands {
+            true => format!(
+                "the disk has not answered for {} s: processes wait for their files, and are not recorded meanwhile",
+                DISK_STANDS.as_secs()
+            ),
+            false => "the disk answers again".to_owned(),
+        });
     }
 
     /// What is due for jobs as time passes.
@@ -71,15 +90,17 @@ impl State {
         for id in ids {
             self.steps_ended(&id, now_ns);
             self.look_after(&id, now_ns);
-            self.give_up_waiting(&id, now_ns);
+            self.look_for_dead(&id, now_ns);
             if let Some(job) = self.jobs.get_mut(&id)
                 && job.live().next().is_some()
             {
-                job.processes.retain(|_, process| {
-                    process
-                        .gone
-                        .is_none_or(|(when, _)| now_ns.saturating_sub(when) <= kept_ns + 60_000_000_000)
-                });
+                let is_past = |process: &Process| {
+                    let gone = process.gone;
+                    gone.is_some_and(|(when, _)| now_ns.saturating_sub(when) > kept_ns + 60_000_000_000)
+                };
+                for (folder, _) in job.processes.extract_if(.., |_, process| is_past(process)) {
+                    self.disk.give(Task::Forget(job.folder.join(folder)));
+                }
                 if job.mode == Mode::Sampled {
                     self.sample(&id);
                 }

@@ -15,8 +15,8 @@ use rustix::net::{SocketFlags, accept_with};
 use crate::caller::{Caller, Role};
 use crate::clock::now_ns;
 use crate::devices::Seen;
-use crate::jobs::process::Gone;
-use crate::keep::disk::{Disk, Done, Task};
+use crate::keep::disk::Disk;
+use crate::keep::task::{Done, Task};
 use crate::listening::Listening;
 use crate::metrics;
 use crate::metrics::server::Text;
@@ -196,10 +196,7 @@ impl Daemon {
         self.end_windows();
         // Whoever is being answered still gets what fits.
         self.send();
-        let jobs: Vec<String> = self.state.jobs.keys().cloned().collect();
-        for job in jobs {
-            self.state.save(&job);
-        }
+        self.state.save_all();
         Ok(())
     }
 
@@ -249,7 +246,9 @@ impl Daemon {
             if caller.is_waited_for() {
                 events |= libc::POLLOUT;
             }
-            entries.push(entry(caller.descriptor, events));
+            // One that is not listened to may have gone: that is heard later, and must not wake us again and again.
+            let descriptor = if events == 0 { -1 } else { caller.descriptor };
+            entries.push(entry(descriptor, events));
             numbers.push(*number);
         }
         let left = self.due.tick.saturating_duration_since(now);
@@ -366,7 +365,7 @@ impl Daemon {
         }
     }
 
-    /// Ends a connection. A process that had not said that it leaves has died, as far as we can know.
+    /// Ends a connection.
     fn drop_caller(&mut self, number: u64) {
         let Some(caller) = self.state.callers.remove(&number) else {
             return;
@@ -383,7 +382,7 @@ impl Daemon {
                 .get(&job)
                 .and_then(|job| job.processes.get(&folder));
             if is_current.is_some_and(|process| process.caller == Some(number)) {
-                self.state.process_went(&job, &folder, Gone::Died);
+                self.state.connection_ended(&job, &folder, false);
             }
         }
     }
@@ -404,6 +403,12 @@ impl Daemon {
                 _ => over.push((*number, true)),
             }
         }
+        for (number, caller) in &mut self.state.callers {
+            if let Some(files) = caller.next_files() {
+                let caller = *number;
+                self.state.disk.give(Task::Read { caller, files });
+            }
+        }
         for (number, is_dropped) in over {
             self.state.sums.dropped += u64::from(is_dropped);
             self.drop_caller(number);
@@ -417,7 +422,19 @@ impl Daemon {
     }
 
     fn take(&mut self, done: Done) {
+        self.state.disk.was_done(&done);
         match done {
+            Done::Made { job, result } => self.state.was_made(&job, result),
+            Done::Given { asker, given, .. } => self.state.was_given(&asker, given),
+            Done::Manifest { job, result } => self.state.manifest_was_written(&job, result),
+            Done::Noted { of, result } => self.state.was_noted(of, result),
+            Done::Removed { folder, result } => self.state.was_removed(&folder, result),
+            Done::Listed { caller, result } => self.state.was_listed(caller, result),
+            Done::Read { caller, files } => {
+                if let Some(caller) = self.state.callers.get_mut(&caller) {
+                    caller.opened(files);
+                }
+            }
             Done::Trimmed { job, result } => {
                 if let Some(job) = self.state.jobs.get_mut(&job) {
                     job.is_trimmed = false;
@@ -433,9 +450,13 @@ impl Daemon {
                 }
             }
             Done::Kept { window, result } => self.state.was_kept(window, result),
-            Done::Saved { job, result } => self.state.was_saved(&job, result),
-            Done::Room(bytes) => self.state.free_bytes = Some(bytes),
-            Done::Failed(why) => self.state.said.push(why),
+            Done::Room(room) => {
+                self.state.is_asked_for_room = false;
+                match room {
+                    Ok(bytes) => self.state.free_bytes = Some(bytes),
+                    Err(why) => self.state.said.push(why),
+                }
+            }
         }
     }
 
@@ -460,6 +481,7 @@ impl Daemon {
         while let Ok(seen) = self.seen.try_recv() {
             self.state.device_was_seen(&seen, now_ns());
         }
+        self.state.look_at_disk();
         self.state.tell_steps();
         self.state.act_on_held(now_ns());
         self.state.tick_windows();
@@ -490,8 +512,10 @@ impl Daemon {
             self.due.retire = now + RETIRE;
             self.state.retire(now_ns());
             // Behind what is removed now, so that the next look does not remove for the same want again.
-            let folder = self.state.settings.state.clone();
-            self.state.disk.give(Task::Room { folder });
+            if !std::mem::replace(&mut self.state.is_asked_for_room, true) {
+                let folder = self.state.settings.state.clone();
+                self.state.disk.give(Task::Room { folder });
+            }
         }
     }
 }

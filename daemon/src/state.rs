@@ -1,6 +1,6 @@
 //! Everything that the daemon knows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -12,9 +12,11 @@ use rustix::fs::FlockOperation;
 use crate::caller::Caller;
 use crate::devices::Devices;
 use crate::jobs::saved::{self, SavedJob, Shelf};
-use crate::jobs::{Job, State as JobState};
-use crate::keep::disk::{self, Disk, Task};
-use crate::keep::library::Library;
+use crate::jobs::{Job, State as JobState, Writing};
+use crate::keep::disk::Disk;
+use crate::keep::large::remove_unfinished;
+use crate::keep::library::{Library, names_in};
+use crate::keep::task::{Noted, Task};
 use crate::names::is_recording_name;
 use crate::nodes::others::Others;
 use crate::peer::{GROUP, Peer, group_number};
@@ -38,6 +40,8 @@ pub struct Sums {
     pub jobs_removed: u64,
     /// Rows that left rings.
     pub rows_removed: u64,
+    /// What processes wanted of their files and did not get, since too much waited for the disk.
+    pub disk_refused: u64,
     /// Steps of ranks that other nodes were not told of, since there were too many at once.
     pub untold_steps: u64,
     /// Captures by what made them.
@@ -54,6 +58,8 @@ pub struct State {
     pub last_caller: u64,
     /// The jobs, by their names.
     pub jobs: BTreeMap<String, Job>,
+    /// Names that no new one may have: folders that are being removed, and such as are not ours.
+    pub taken: BTreeSet<String>,
     /// What survives us of them.
     pub shelf: Shelf,
     /// The recordings that were kept.
@@ -72,6 +78,10 @@ pub struct State {
     pub said: Vec<String>,
     /// Why a process was refused last.
     pub refusal: Option<String>,
+    /// Whether it was said that the disk stands still.
+    pub disk_stands: bool,
+    /// Whether it is being asked how much room it has.
+    pub is_asked_for_room: bool,
     /// Bytes that the disk has, where that was measured since something was last removed.
     pub free_bytes: Option<u64>,
     /// Where findings go.
@@ -126,7 +136,7 @@ impl State {
         let (jobs_shelf, captures_shelf) = (shelf("jobs")?, shelf("captures")?);
         let captures = root.join("captures");
         remove_half_kept(&captures);
-        disk::remove_unfinished(&captures);
+        remove_unfinished(&captures);
         let (library, mut said) = Library::open(captures, captures_shelf);
         let (saved, wrong) = jobs_shelf.all::<SavedJob>();
         said.extend(wrong);
@@ -140,16 +150,19 @@ impl State {
                         "{name}: {error}: it is looked for again by the next daemon"
                     ));
                 }
-                _ => jobs_shelf.remove(&name),
+                _ => drop(std::fs::remove_file(jobs_shelf.path(&name))),
             }
         }
-        disk::remove_unfinished(&jobs_folder(&root));
+        remove_unfinished(&jobs_folder(&root));
         for folder in unknown_rings(&jobs_folder(&root), &known) {
             said.push(format!(
                 "{}: no job is known for it, so it stays: move it away, or remove it",
                 folder.display()
             ));
         }
+        let rings = jobs_folder(&root);
+        let taken = names_in(&rings).filter(|name| !jobs.contains_key(name));
+        let taken = taken.collect();
         let posts = match &settings.config.webhook {
             Some(webhook) => {
                 let address = Address::parse(&webhook.url)?;
@@ -166,6 +179,7 @@ impl State {
             callers: BTreeMap::new(),
             last_caller: 0,
             jobs,
+            taken,
             shelf: jobs_shelf,
             library,
             windows: BTreeMap::new(),
@@ -175,6 +189,8 @@ impl State {
             sums: Sums::default(),
             said,
             refusal: None,
+            disk_stands: false,
+            is_asked_for_room: false,
             free_bytes: None,
             posts,
             _lock: lock,
@@ -189,10 +205,14 @@ impl State {
         let Some(found) = self.jobs.get_mut(job) else {
             return;
         };
+        // Once it has a folder; and one at a time, however slow the disk is.
+        if found.unanswered.is_some() || !found.saved_writing.begin() {
+            return;
+        }
         found.saved_steps = found.history.steps();
         match saved::text(&found.saved()) {
-            Ok(text) => self.disk.give(Task::Save {
-                job: job.to_owned(),
+            Ok(text) => self.disk.give(Task::Note {
+                of: Noted::Job(job.to_owned()),
                 path: self.shelf.path(job),
                 text,
             }),
@@ -214,12 +234,31 @@ impl State {
         }
     }
 
+    /// The same of all jobs, and manifests that wait, for good: whatever is under way comes first.
+    pub fn save_all(&mut self) {
+        let jobs: Vec<String> = self.jobs.keys().cloned().collect();
+        for id in jobs {
+            let Some(job) = self.jobs.get_mut(&id) else {
+                continue;
+            };
+            job.saved_writing = Writing::None;
+            let is_due = std::mem::take(&mut job.manifest_writing) == Writing::Again;
+            if is_due {
+                self.write_manifest(&id);
+            }
+            self.save(&id);
+        }
+    }
+
     /// A job was written down, or could not be: said once, until it can be again.
     pub fn was_saved(&mut self, job: &str, result: Result<(), String>) {
         let Some(found) = self.jobs.get_mut(job) else {
             return;
         };
         let was_unsaved = std::mem::replace(&mut found.is_unsaved, result.is_err());
+        if found.saved_writing.end() {
+            self.save(job);
+        }
         if let Err(why) = result
             && !was_unsaved
         {
@@ -275,6 +314,7 @@ impl State {
     /// Forgets a job, and has its ring removed.
     pub fn remove_job(&mut self, name: &str) {
         if let Some(job) = self.jobs.remove(name) {
+            self.taken.insert(name.to_owned());
             self.disk.give(Task::Remove {
                 folder: job.folder,
                 saved: Some(self.shelf.path(name)),
@@ -311,9 +351,26 @@ impl State {
             self.remove_job(&oldest);
         }
         let gone = self.library.retire(&self.settings.config.keep, now_ns, free);
-        for folder in gone {
-            self.disk.give(Task::Remove { folder, saved: None });
+        for name in gone {
+            self.disk.give(Task::Remove {
+                folder: self.library.path(&name),
+                saved: Some(self.library.about(&name)),
+            });
         }
+    }
+
+    /// A recording was removed, or could not be.
+    pub fn was_removed(&mut self, folder: &Path, result: Result<(), String>) {
+        if let Err(why) = result {
+            self.said.push(why);
+            return;
+        }
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let taken = match folder.parent() == Some(&jobs_folder(&self.settings.state)) {
+            true => &mut self.taken,
+            false => &mut self.library.taken,
+        };
+        taken.remove(&*name);
     }
 }
 

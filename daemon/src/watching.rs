@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::clock::now_ns;
 use crate::devices::Seen;
 use crate::jobs::Job;
+use crate::nodes::Keeps;
 use crate::state::State;
 use crate::triggers::fired::{Fired, Held};
 use crate::triggers::hang::Live;
@@ -81,7 +82,13 @@ impl State {
         let steps = (job.history.steps(), job.history.step_ns());
         let found = job.watch.look(rules, &live, steps, now_ns);
         job.hangs |= found.iter().any(|fired| fired.trigger == Kind::Hang);
-        self.fire(id, found);
+        for fired in found {
+            // Each node notices a hang by its own ranks, at about the same time.
+            match fired.trigger == Kind::Hang && !self.is_first(id) {
+                true => self.hold(id, fired, now_ns),
+                false => self.fire(id, vec![fired]),
+            }
+        }
     }
 
     /// Rows of a job were lost.
@@ -153,7 +160,11 @@ impl State {
         let (kind, title) = (fired.trigger, &fired.title);
         let rules = &self.settings.config.rules;
         let steps = rules.capture_steps.0;
-        for action in rules.actions(kind).to_vec() {
+        let actions = rules.actions(kind).to_vec();
+        if actions == [Action::Webhook] && kind.is_of_all_nodes() {
+            self.tell_elsewhere(id, fired, Keeps::Nothing);
+        }
+        for action in actions {
             let reason = Reason {
                 trigger: kind.name().to_owned(),
                 title: title.clone(),
@@ -161,7 +172,7 @@ impl State {
             };
             let begun = match action {
                 Action::Snapshot => {
-                    self.keep_elsewhere(id, fired, None);
+                    self.tell_elsewhere(id, fired, Keeps::Ring);
                     self.begin_snapshot(id, None, reason)
                 }
                 Action::Capture => {
@@ -169,7 +180,7 @@ impl State {
                         steps: Some(steps),
                         ..Limits::default()
                     };
-                    self.keep_elsewhere(id, fired, Some(steps));
+                    self.tell_elsewhere(id, fired, Keeps::Steps(steps));
                     self.begin_capture(id, &limits, reason)
                 }
                 Action::Webhook => {

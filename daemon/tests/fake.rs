@@ -13,11 +13,13 @@ use gputrace_trace::daemon::{
 };
 use gputrace_trace::json_file::json_text;
 use gputrace_trace::manifest::{PROCESS_FILE, ProcessHeader};
-use gputrace_trace::now;
 use gputrace_trace::seal::Identity;
 use gputrace_trace::tables::Marker;
 use gputrace_trace::writer::{Files, ProcessWriter};
+use gputrace_trace::{Recording, now};
 use serde_json::Value;
+
+use crate::process::Process;
 
 /// For answers of a daemon that lives.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,9 +28,23 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Line {
     connection: Connection,
     between: Mutex<Vec<ToCollector>>,
+    /// Who has called; it ends first, as that of a process does that is killed.
+    process: Mutex<Option<Process>>,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        drop(self.process());
+    }
 }
 
 impl Line {
+    /// The process: it goes on when the connection ends.
+    pub fn process(&self) -> Option<Process> {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        process.take()
+    }
+
     pub fn say(&self, message: &FromCollector) {
         self.connection.send(message, None).expect("sent");
     }
@@ -89,7 +105,7 @@ impl Files for DaemonFiles {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let made = self.0.ask(&FromCollector::Open { table })?;
+        let made = self.0.ask(&FromCollector::Open { table, segment: None })?;
         made.ok_or_else(|| io::Error::other("no descriptor"))
     }
 
@@ -139,10 +155,18 @@ pub fn join(
     segment: u32,
     rank: Option<u32>,
 ) -> (Arc<Line>, ToCollector) {
-    let connection = Connection::connect(socket).expect("connected");
+    let line = call(socket, name, group, segment, rank);
+    let welcome = line.order(PATIENCE).expect("an answer");
+    (line, welcome)
+}
+
+/// Calls, and says that it wants to join.
+pub fn call(socket: &Path, name: &str, group: &str, segment: u32, rank: Option<u32>) -> Arc<Line> {
+    let (process, connection) = Process::connect(socket).expect("connected");
     let line = Arc::new(Line {
         connection,
         between: Mutex::default(),
+        process: Mutex::new(Some(process)),
     });
     let hello = Hello::Collector {
         version: "0.1.0".to_owned(),
@@ -156,8 +180,7 @@ pub fn join(
         rank,
         world_size: Some(8),
     });
-    let welcome = line.order(PATIENCE).expect("an answer");
-    (line, welcome)
+    line
 }
 
 impl Fake {
@@ -283,12 +306,18 @@ impl Fake {
     }
 
     pub fn cut(&mut self) {
+        self.cut_after(|_| ());
+    }
+
+    /// The same, and does something more before it says so.
+    pub fn cut_after(&mut self, more: impl FnOnce(&Self)) {
         let ended = self.segment;
         let next = folder(&self.name, ended + 1);
         self.writer.begin_segment(&next).expect("begun");
         self.segment = ended + 1;
         self.writer.sign(&mut self.header);
         self.write_header();
+        more(self);
         self.line.say(&FromCollector::Cut { segment: ended });
     }
 
@@ -353,6 +382,8 @@ pub struct Running {
     pub place: tempfile::TempDir,
     pub socket: PathBuf,
     handle: gputrace_daemon::Handle,
+    /// The lines that it has said.
+    said: Arc<Mutex<String>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -409,7 +440,13 @@ impl Running {
         metrics: bool,
     ) -> Result<(Self, Option<SocketAddr>), String> {
         let socket = settings.socket.clone();
-        let mut daemon = gputrace_daemon::Daemon::start(settings, |line| eprintln!("{line}"))?;
+        let said = Arc::new(Mutex::new(String::new()));
+        let hears = said.clone();
+        let mut daemon = gputrace_daemon::Daemon::start(settings, move |line| {
+            eprintln!("{line}");
+            let mut said = hears.lock().unwrap_or_else(PoisonError::into_inner);
+            said.push_str(&format!("{line}\n"));
+        })?;
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let address = metrics.then(|| daemon.answer_metrics(any).expect("an address"));
         let handle = daemon.handle();
@@ -418,6 +455,7 @@ impl Running {
             place,
             socket,
             handle,
+            said,
             thread: Some(thread),
         };
         Ok((running, address))
@@ -436,15 +474,44 @@ impl Running {
         assert!(self.handle.tell(seen), "it lives");
     }
 
-    /// The jobs, once they are as wanted.
+    /// What it has said, once that is as wanted.
+    pub fn said_when(&self, wanted: impl Fn(&str) -> bool) -> String {
+        let until = Instant::now() + 3 * PATIENCE;
+        loop {
+            let said = self.said.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if wanted(&said) {
+                return said;
+            }
+            assert!(Instant::now() < until, "{said}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The jobs in the order in which they began, once they are as wanted.
     pub fn jobs_when(&self, wanted: impl Fn(&Value) -> bool) -> Value {
         let until = Instant::now() + PATIENCE;
         loop {
-            let jobs = self.ask(Ask::Jobs).expect("jobs");
+            let mut jobs = self.ask(Ask::Jobs).expect("jobs");
+            if let Some(jobs) = jobs["jobs"].as_array_mut() {
+                jobs.sort_by_key(|job| job["started_ns"].as_i64());
+            }
             if wanted(&jobs["jobs"]) {
                 return jobs["jobs"].clone();
             }
             assert!(Instant::now() < until, "{jobs:#}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// A job's recording, once it is as wanted: what the daemon writes into it comes a moment later than what it says.
+    pub fn recording_when(&self, id: &str, wanted: impl Fn(&Recording) -> bool) -> Recording {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let recording = Recording::open(&self.state().join("jobs").join(id)).expect("a recording");
+            if wanted(&recording) {
+                return recording;
+            }
+            assert!(Instant::now() < until, "{:#?}", recording.manifest);
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -40,8 +40,7 @@ fn processes_of_a_group_are_a_job_and_their_recording_opens_while_it_grows() {
     );
     let id = jobs[0]["job"].as_str().expect("a name").to_owned();
     assert!(id.starts_with("train-"), "{id}");
-    let folder = daemon.state().join("jobs").join(&id);
-    let recording = Recording::open(&folder).expect("a recording");
+    let recording = daemon.recording_when(&id, |recording| recording.manifest.command == ["train.py"]);
     assert_eq!(recording.processes.len(), 4);
     assert!(
         recording
@@ -49,7 +48,6 @@ fn processes_of_a_group_are_a_job_and_their_recording_opens_while_it_grows() {
             .iter()
             .all(|process| process.tables.markers.len() == 1)
     );
-    assert_eq!(recording.manifest.command, ["train.py"]);
     let why: Vec<_> = recording
         .losses
         .iter()
@@ -64,8 +62,7 @@ fn processes_of_a_group_are_a_job_and_their_recording_opens_while_it_grows() {
     assert_eq!(jobs[1]["state"], "running");
     drop(other);
     daemon.jobs_when(|jobs| jobs[1]["state"] == "died");
-    let recording = Recording::open(&folder).expect("a recording");
-    assert_eq!(recording.manifest.state, "complete");
+    daemon.recording_when(&id, |recording| recording.manifest.state == "complete");
     // The next run of the same shell is another job.
     let _again = Fake::new(&daemon.socket, "node7-77-9", "g", 0);
     daemon.jobs_when(|jobs| count(jobs) == 3);
@@ -80,6 +77,7 @@ fn a_job_is_found_again_by_the_next_daemon() {
     let id = daemon.jobs_when(|jobs| jobs[0]["steps"] == 1)[0]["job"].clone();
     let next = fake.next_segment();
     let place = daemon.end();
+    let _process = fake.line.process();
     drop(fake);
     // A ring of a daemon that was killed while it removed it, and what somebody put there.
     let jobs = place.path().join("state/jobs");
@@ -126,6 +124,7 @@ fn names_and_tables_that_lead_elsewhere_are_refused() {
     for wrong in [
         FromCollector::Open {
             table: "kernels".to_owned(),
+            segment: None,
         },
         FromCollector::Segment { segment: 2 },
         FromCollector::Segment { segment: u32::MAX },
@@ -142,6 +141,7 @@ fn names_and_tables_that_lead_elsewhere_are_refused() {
     for table in ["../../x", "process", "", "kernels.arrows"] {
         line.say(&FromCollector::Open {
             table: table.to_owned(),
+            segment: None,
         });
         let answer = line.order(wait);
         assert!(

@@ -5,4 +5,6 @@ mod hostile;
 mod joining;
 mod nodes;
 mod planted;
+mod process;
+mod slow_disk;
 mod watching;

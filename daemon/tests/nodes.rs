@@ -196,6 +196,111 @@ fn posts() -> (u16, Receiver<String>) {
     (port, told)
 }
 
+/// A job of two ranks on each of two nodes hangs: one of the nodes posts it, whichever notices it first. Gives what was posted, how often
+/// something was kept on each node, and the nodes' findings.
+fn hang_of_two_nodes(actions: &str, first_to_hang: usize) -> (Vec<String>, Vec<usize>, Vec<Value>) {
+    let place = tempfile::tempdir().expect("a folder");
+    let authority = Authority::new(place.path());
+    let ports = [port(), port()];
+    let (hook, posted) = posts();
+    let daemons: Vec<Running> = (0..2)
+        .map(|node| {
+            let name = format!("node{node}");
+            let nodes = authority.config(&name, ports[node], &[ports[1 - node]]);
+            let rules = format!("[trigger.hang]\nafter_s = 3\nactions = [{actions}]\n");
+            let webhook = format!("[webhook]\nurl = \"http://127.0.0.1:{hook}/\"\n");
+            Running::named(&name, &(webhook + &rules + &nodes))
+        })
+        .collect();
+    let group = "slurm-80";
+    let mut fakes: Vec<Fake> = (0..4)
+        .map(|rank| {
+            let node = rank / 2;
+            let number = u32::try_from(rank).expect("few");
+            Fake::new(
+                &daemons[node].socket,
+                &format!("node{node}-{rank}-5"),
+                group,
+                number,
+            )
+        })
+        .collect();
+    for daemon in &daemons {
+        daemon.jobs_when(|jobs| jobs[0]["ranks"] == 4);
+    }
+    let step = |fake: &mut Fake| {
+        fake.write_row();
+        fake.totals.enqueued += 10;
+        fake.totals.finished = Some(fake.totals.enqueued - 1);
+        fake.end_step(10 * MS, Some(MS));
+    };
+    for _ in 0..25 {
+        fakes.iter_mut().for_each(step);
+    }
+    // One node goes on a little longer.
+    std::thread::sleep(Duration::from_millis(700));
+    for (rank, fake) in fakes.iter_mut().enumerate() {
+        if rank / 2 != first_to_hang {
+            fake.totals.finished = Some(fake.totals.enqueued);
+            fake.report(Vec::new());
+        }
+    }
+    let ask = |daemon: &Running| {
+        daemon
+            .ask(Ask::Job {
+                job: Some(group.to_owned()),
+            })
+            .expect("the job")
+    };
+    let is_found = |daemon: &Running| ask(daemon)["findings"].as_array().map(Vec::len) == Some(1);
+    let until = Instant::now() + 2 * PATIENCE;
+    let mut go_on = |wanted: &dyn Fn() -> bool, until: Instant| {
+        while !wanted() && Instant::now() < until {
+            for fake in &mut fakes {
+                fake.obey(Duration::from_millis(20));
+            }
+        }
+    };
+    go_on(&|| daemons.iter().all(is_found), until);
+    // Whoever waited for another to act would have acted by now.
+    go_on(&|| false, Instant::now() + Duration::from_secs(4));
+    let kept = daemons.iter().map(|daemon| {
+        let captures = daemon.ask(Ask::Captures).expect("captures")["captures"].clone();
+        captures.as_array().map_or(0, Vec::len)
+    });
+    (
+        posted.try_iter().collect(),
+        kept.collect(),
+        daemons
+            .iter()
+            .map(|daemon| ask(daemon)["findings"].clone())
+            .collect(),
+    )
+}
+
+#[test]
+fn a_hang_of_several_nodes_is_posted_once() {
+    // Node 1 notices it first, and leaves it to node 0; or node 0 is the first to notice it.
+    for (actions, first, kept) in [
+        ("\"snapshot\", \"webhook\"", 1, 1),
+        ("\"webhook\"", 1, 0),
+        ("\"webhook\"", 0, 0),
+    ] {
+        let (posted, captures, findings) = hang_of_two_nodes(actions, first);
+        for findings in &findings {
+            assert_eq!(findings.as_array().map(Vec::len), Some(1), "{findings:#}");
+            assert_eq!(findings[0]["trigger"], "hang");
+            assert_eq!(findings[0]["recording"].is_string(), kept == 1, "{findings:#}");
+        }
+        assert_eq!(posted.len(), 1, "{posted:#?}");
+        assert!(
+            posted[0].contains("\"node0\"") && posted[0].contains("nothing has gone on"),
+            "{posted:#?}"
+        );
+        assert_eq!(captures, [kept, kept]);
+    }
+}
+
 /// Each node has one rank, and that of the second one becomes late: which only those of the others show.
 fn late_by_other_nodes_alone(count: usize) {
     let place = tempfile::tempdir().expect("a folder");

@@ -146,9 +146,23 @@ fn a_rank_that_calls_again_has_not_died() {
     let three = Fake::new(&daemon.socket, "node7-3-5", "g", 2);
     daemon.jobs_when(|jobs| jobs[0]["joined"] == 3);
     let next = two.next_segment();
+    let process = two.line.process();
     drop(two);
     daemon.jobs_when(|jobs| jobs[0]["joined"] == 2);
+    // Its process goes on: it is waited for, and nothing is told of it.
+    std::thread::sleep(Duration::from_millis(2600));
+    let job = daemon.ask(Ask::Job { job: None }).expect("the job");
+    assert_eq!(
+        (
+            &job["state"],
+            &job["processes"][1]["state"],
+            job["findings"].as_array().map(Vec::len)
+        ),
+        (&"running".into(), &"waiting".into(), Some(0)),
+        "{job:#}"
+    );
     let _two = Fake::again(&daemon.socket, "node7-2-5", "g", 1, next);
+    drop(process);
     // What is told of the third would have been told of the second before.
     drop(three);
     let until = Instant::now() + Duration::from_secs(10);
@@ -161,6 +175,38 @@ fn a_rank_that_calls_again_has_not_died() {
         assert!(Instant::now() < until, "nothing was told");
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+#[test]
+fn whether_a_process_lives_decides_what_it_is_and_not_its_connection() {
+    let daemon = Running::new("");
+    let one = Fake::new(&daemon.socket, "node7-1-5", "g", 0);
+    let two = Fake::new(&daemon.socket, "node7-2-5", "g", 1);
+    daemon.jobs_when(|jobs| jobs[0]["joined"] == 2);
+    let first = one.line.process();
+    drop(one);
+    // It is killed while it is not connected: the other lives.
+    daemon.jobs_when(|jobs| jobs[0]["joined"] == 1);
+    drop(first);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let job = daemon.ask(Ask::Job { job: None }).expect("the job");
+        if job["findings"][0]["title"] == "rank 0 died, 1 others live" {
+            assert_eq!(job["processes"][0]["state"], "died");
+            break;
+        }
+        assert!(Instant::now() < until, "{job:#}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let second = two.line.process();
+    drop(two);
+    daemon.jobs_when(|jobs| jobs[0]["state"] == "waiting");
+    // The next daemon knows it too, though it has never called that one.
+    let daemon = Running::in_place(daemon.end(), "");
+    std::thread::sleep(Duration::from_millis(600));
+    daemon.jobs_when(|jobs| jobs[0]["state"] == "waiting");
+    drop(second);
+    daemon.jobs_when(|jobs| jobs[0]["state"] == "died");
 }
 
 #[test]

@@ -72,6 +72,12 @@ pub struct JobsArgs {
     /// Let this recording go when its time is over
     #[arg(long, value_name = "RECORDING")]
     pub unpin: Option<String>,
+    /// Copy this recording into the folder of --output
+    #[arg(long, value_name = "RECORDING", requires = "output", conflicts_with_all = ["json", "captures", "pin", "unpin"])]
+    pub fetch: Option<String>,
+    /// Where --fetch copies to; it must not exist yet
+    #[arg(short, long, value_name = "DIR", requires = "fetch")]
+    pub output: Option<PathBuf>,
     #[command(flatten)]
     pub socket: SocketArgs,
 }
@@ -142,10 +148,10 @@ pub struct TopArgs {
 
 #[derive(Args, Debug)]
 pub struct TriggersArgs {
-    /// A job, whose findings are listed; with --test a recording or a trace
+    /// A job, whose findings are listed; with --test a job, a recording or a trace
     #[arg(value_name = "JOB|PATH")]
     pub what: Option<PathBuf>,
-    /// Say what would have fired over a recording
+    /// Say what would have fired over a recording, or what the ring of a job holds
     #[arg(long, requires = "what")]
     pub test: bool,
     /// The configuration whose rules are tried [default: the usual ones]

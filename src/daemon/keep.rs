@@ -79,7 +79,7 @@ fn finish(args: &KeptArgs, ask: Ask, longer: Duration) -> Result<i32, Failure> {
     if output.is_some() {
         anstream::println!("  gputrace analyze {place}");
     } else {
-        anstream::println!("  gputrace jobs --captures    says where it is");
+        anstream::println!("  gputrace jobs --fetch {recording} -o DIR    copies it");
     }
     Ok(0)
 }

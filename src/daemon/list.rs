@@ -6,7 +6,7 @@ use chrono::{Local, TimeZone};
 use gputrace_trace::daemon::Ask;
 use serde_json::Value;
 
-use super::client::{document, text, time};
+use super::client::{check_output, document, fetch, text, time};
 use crate::cli::JobsArgs;
 use crate::failure::Failure;
 use crate::print_json::print_json;
@@ -15,6 +15,12 @@ use crate::text::{bytes, one_line};
 
 /// Lists them.
 pub fn jobs(args: &JobsArgs) -> Result<i32, Failure> {
+    if let (Some(recording), Some(folder)) = (&args.fetch, &args.output) {
+        check_output(Some(folder))?;
+        fetch(&args.socket, recording, folder)?;
+        anstream::println!("  gputrace analyze {}", folder.display());
+        return Ok(0);
+    }
     let pin = |recording: &String, pinned| Ask::Pin {
         recording: recording.clone(),
         pinned,
@@ -31,6 +37,13 @@ pub fn jobs(args: &JobsArgs) -> Result<i32, Failure> {
         print_json(&document)?;
     } else if is_jobs {
         print_jobs(&document);
+        if document["disk_stands_ns"].is_i64() {
+            anstream::println!(
+                " the daemon's disk has not answered for {}: {} requests of processes wait for it",
+                time(&document["disk_stands_ns"]),
+                document["disk_waiting"]
+            );
+        }
     } else {
         print_captures(&document);
     }
@@ -85,12 +98,19 @@ fn print_captures(document: &Value) {
             time.format("%F %T").to_string(),
             bytes(capture["bytes"].as_u64().unwrap_or(0)),
             if capture["pinned"] == true { "pinned" } else { "" }.to_owned(),
-            text(&capture["title"]),
         ]
     };
-    let headings = ["recording", "user", "time", "size", "", "why"];
+    let headings = ["recording", "user", "time", "size", ""];
     let table: Vec<Vec<String>> = captures.iter().map(row).collect();
     print_table("Recordings", &headings, &table, Overflow::Continue);
+    // Sentences are longer than any column.
+    for capture in captures {
+        anstream::println!(
+            " {}: {}",
+            text(&capture["recording"]),
+            one_line(&text(&capture["title"]))
+        );
+    }
     let path = text(&captures[0]["path"]);
     if let Some(folder) = Path::new(&path).parent() {
         anstream::println!(" in {}", one_line(&folder.to_string_lossy()));

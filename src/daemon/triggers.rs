@@ -1,6 +1,8 @@
 //! `gputrace triggers`: the rules, what they found, and what they would have found.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use gputrace_analyzer::{Analysis, Options, hangs};
 use gputrace_daemon::history::step::Step;
@@ -27,7 +29,7 @@ pub fn run(args: &TriggersArgs) -> Result<i32, Failure> {
                 Some(file) => Config::read(file).map_err(Failure::new)?.rules,
                 None => Rules::default(),
             };
-            let recording = opening::open(std::slice::from_ref(path))?;
+            let recording = opening::open(&[ring(args, path)?.unwrap_or_else(|| path.clone())])?;
             let analysis = gputrace_analyzer::analyze(&recording, &Options::default());
             let fired = over(&rules, &analysis);
             json!({
@@ -48,6 +50,26 @@ pub fn run(args: &TriggersArgs) -> Result<i32, Failure> {
         print(&answer);
     }
     Ok(0)
+}
+
+/// The ring of a job of this name, where there is no file of that name.
+fn ring(args: &TriggersArgs, name: &Path) -> Result<Option<PathBuf>, Failure> {
+    let Some(job) = name.to_str().filter(|_| !name.exists()) else {
+        return Ok(None);
+    };
+    let ask = Ask::Job {
+        job: Some(job.to_owned()),
+    };
+    let Ok(found) = document(&args.socket, ask) else {
+        return Ok(None);
+    };
+    let ring = PathBuf::from(text(&found["recording"]));
+    match std::fs::read_dir(&ring) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(Failure::new(format!(
+            "{job}: its ring is the daemon's alone: keep it with `gputrace snapshot {job} -o DIR`, and name that"
+        ))),
+        _ => Ok(Some(ring)),
+    }
 }
 
 /// What the rules find in an analysis.
@@ -99,6 +121,9 @@ fn print(answer: &Value) {
     let fired: Vec<&Value> = answer["fired"].as_array().into_iter().flatten().collect();
     if fired.is_empty() {
         match answer["steps"].as_u64() {
+            Some(0) => anstream::println!(
+                "it has no steps that can be tried: kernels of none were recorded, as of a capture or in mode full"
+            ),
             Some(steps) => anstream::println!("nothing would have fired in {steps} steps"),
             None => anstream::println!("nothing has fired"),
         }

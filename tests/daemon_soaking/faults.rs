@@ -330,6 +330,7 @@ fn forge(daemon: &Daemon, random: &mut Random) -> Tried {
                 drop(connection.send(&join("h-1-1", u32::MAX), None));
                 drop(connection.send(
                     &FromCollector::Open {
+                        segment: None,
                         table: "../x".to_owned(),
                     },
                     None,

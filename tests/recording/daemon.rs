@@ -271,6 +271,29 @@ fn a_job_is_watched_captured_and_found_again() {
             "{rank:#}"
         );
     }
+    // What the daemon keeps can be had later too, by whoever may see it.
+    let listed = run(&socket, &["jobs", "--captures", "--json"]);
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+    let all = listed["captures"].as_array().expect("captures");
+    let of_it = all.iter().find(|capture| capture["trigger"] == "capture");
+    let name = of_it.expect("ours")["recording"].as_str().expect("a name");
+    let fetched = place.path().join("fetched");
+    let output = run(
+        &socket,
+        &["jobs", "--fetch", name, "-o", &fetched.to_string_lossy()],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(analysis(&fetched)["ranks"], analysis_of_it["ranks"]);
+    let output = run(&socket, &["jobs", "--fetch", "nothing", "-o", "/nowhere/x"]);
+    assert!(!output.status.success());
+    // Rules are tried over a job's ring too; in mode "steps" there is nothing in it that they could go by, which is said.
+    let tried = run(&socket, &["triggers", "ddp", "--test"]);
+    assert!(
+        text(&tried.stdout).contains("kernels of none were recorded"),
+        "{} {}",
+        text(&tried.stdout),
+        text(&tried.stderr)
+    );
     // A daemon that is killed, and its successor.
     drop(daemon);
     let (successor, _) = start_again(place.path());

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gputrace_trace::daemon::{FromCollector, MOST_PACKET_BYTES};
@@ -15,8 +14,6 @@ use super::line::Line;
 /// Files that the daemon opens and hands over, by the names that they would have in the process's folder.
 pub(crate) struct DaemonFiles {
     line: Arc<Mutex<Line>>,
-    /// The segment that was made last: the daemon opens files in that one.
-    current: AtomicU32,
 }
 
 /// JSON makes six bytes of one at the most (`\u0000`), and needs room around.
@@ -24,10 +21,7 @@ const PART_BYTES: usize = MOST_PACKET_BYTES / 8;
 
 impl DaemonFiles {
     pub(super) fn new(line: Arc<Mutex<Line>>) -> Self {
-        Self {
-            line,
-            current: AtomicU32::new(0),
-        }
+        Self { line }
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {
@@ -44,20 +38,14 @@ fn segment(folder: &Path) -> u32 {
 impl Files for DaemonFiles {
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
         let segment = segment(folder);
-        self.line().ask(&FromCollector::Segment { segment })?;
-        self.current.store(segment, Ordering::Relaxed);
-        Ok(())
+        self.line().ask(&FromCollector::Segment { segment }).map(drop)
     }
 
     fn open(&self, path: &Path, _: bool) -> io::Result<File> {
-        if path.parent().map(segment) != Some(self.current.load(Ordering::Relaxed)) {
-            return Err(io::Error::other(
-                "the daemon opens files of the last segment alone",
-            ));
-        }
         let table = path.file_stem().unwrap_or_default().to_string_lossy();
         let message = FromCollector::Open {
             table: table.into_owned(),
+            segment: path.parent().map(segment),
         };
         match self.line().ask(&message)? {
             Some(file) => Ok(file.into()),

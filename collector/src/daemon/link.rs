@@ -51,6 +51,8 @@ pub(crate) enum Event {
 /// This process's side of the connection.
 pub(crate) struct Link {
     line: Arc<Mutex<Line>>,
+    /// A call that the daemon has not answered yet.
+    calling: Option<Connection>,
     folder: String,
     job: JobKey,
     sockets: &'static [PathBuf],
@@ -72,14 +74,18 @@ pub(crate) struct Link {
 impl Link {
     /// Looks for the daemon, on the program's own thread: at most for [`FIRST_PATIENCE`].
     pub(crate) fn begin(header: &ProcessHeader, folder: String) -> (Self, Option<Event>) {
-        let mut link = Self {
-            line: Arc::new(Mutex::new(Line {
-                connection: None,
-                orders: VecDeque::new(),
-            })),
+        let mut link = Self::new(header, folder, &config::get().sockets);
+        let joined = signals::quietly(|| link.join(header, FIRST_PATIENCE));
+        (link, joined)
+    }
+
+    fn new(header: &ProcessHeader, folder: String, sockets: &'static [PathBuf]) -> Self {
+        Self {
+            line: Arc::default(),
+            calling: None,
             folder,
             job: job::key(header, &|name| std::env::var(name).ok()),
-            sockets: &config::get().sockets,
+            sockets,
             is_joined: false,
             was_joined: false,
             is_refused: false,
@@ -91,9 +97,7 @@ impl Link {
             lost_reports: 0,
             told_steps: 0,
             told: None,
-        };
-        let joined = signals::quietly(|| link.join(header, FIRST_PATIENCE));
-        (link, joined)
+        }
     }
 
     /// The process's folder, as it is named in the recording.
@@ -118,6 +122,7 @@ impl Link {
     /// Has nothing more to do with this daemon; the next try comes later.
     pub(crate) fn hang_up(&mut self) {
         self.line().connection = None;
+        self.calling = None;
         self.is_joined = false;
         self.tried = Instant::now();
         // It may know this one, from a question whose answer came too late.
@@ -154,56 +159,73 @@ impl Link {
     /// At the process's end: a daemon that stood still when it was last looked for may read later what is said now, though nobody waits
     /// for its answer.
     pub(crate) fn call_once_more(&mut self, header: &ProcessHeader) {
-        if self.was_joined
-            && !self.is_joined
-            && let Some(connection) = self.call(header)
-        {
-            self.line().connection = Some(connection);
+        if self.is_joined {
+            return;
+        }
+        let called = self.calling.take();
+        let again = || self.was_joined.then(|| self.call(header)).flatten();
+        if let Some(connection) = called.or_else(again) {
+            self.line().connect(connection);
         }
     }
 
+    /// Calls the daemon, and waits a moment for its answer.
     fn join(&mut self, header: &ProcessHeader, patience: Duration) -> Option<Event> {
         self.tried = Instant::now();
         let until = Instant::now() + patience;
         let connection = self.call(header)?;
-        let left = until.saturating_duration_since(Instant::now());
-        match connection.receive::<ToCollector>(left).ok()??.0 {
-            ToCollector::Welcome {
+        if let Some(number) = connection.number() {
+            forked::closes(number, connection.inode());
+        }
+        self.calling = Some(connection);
+        self.answered(until.saturating_duration_since(Instant::now()))
+    }
+
+    /// What the daemon says to our call. One that is slow knows that we wait, so the connection stays.
+    fn answered(&mut self, wait: Duration) -> Option<Event> {
+        let connection = self.calling.as_ref()?;
+        let answer = match connection.receive::<ToCollector>(wait) {
+            Ok(Some((answer, _))) => Some(answer),
+            Ok(None) if !connection.is_lost() => return None,
+            Ok(None) | Err(_) => None,
+        };
+        let connection = self.calling.take()?;
+        match answer {
+            Some(ToCollector::Welcome {
                 options,
                 recording,
                 full,
-            } => {
+            }) => {
                 config::give(*options);
-                if let Some(number) = connection.number() {
-                    forked::closes(number, connection.inode());
-                }
-                let mut line = self.line();
-                line.orders.clear();
-                line.connection = Some(connection);
-                drop(line);
+                self.line().connect(connection);
                 self.is_joined = true;
                 self.was_joined = true;
                 self.pause = PAUSE;
                 self.told = None;
-                Some(Event::Joined {
+                return Some(Event::Joined {
                     segment: self.next_segment,
                     recording,
                     is_full: full,
-                })
+                });
             }
-            ToCollector::Refused { why } => {
+            Some(ToCollector::Refused { why }) => {
                 self.is_refused = true;
                 self.pause = self.pause.max(REFUSED_PAUSE);
                 complain(&format!("the daemon does not record this process: {why}"));
-                None
             }
-            _ => None,
+            // It is gone, or no daemon that we know.
+            _ => self.pause = PAUSE,
         }
+        self.tried = Instant::now();
+        None
     }
 
     /// What is new: what the daemon wants, and whether there is one.
     pub(crate) fn look(&mut self, header: &ProcessHeader) -> Option<Event> {
         if !self.is_joined {
+            if self.calling.is_some() {
+                return self.answered(Duration::ZERO);
+            }
             if self.tried.elapsed() < self.pause {
                 return None;
             }
@@ -217,10 +239,7 @@ impl Link {
             return self.join(header, FIRST_PATIENCE);
         }
         let mut line = self.line();
-        let order = match line.orders.pop_front() {
-            Some(order) => Some(order),
-            None => line.receive(Duration::ZERO).map(|(order, _)| order),
-        };
+        let order = line.order();
         if order.is_none() && line.connection.as_ref().is_none_or(Connection::is_lost) {
             line.connection = None;
             drop(line);
@@ -284,5 +303,63 @@ impl Link {
     pub(crate) fn leave(&self) {
         // As above.
         drop(self.line().send(&FromCollector::Leave));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, socket_with,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_call_that_is_answered_late_is_answered_all_the_same() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join("daemon.sock");
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let kind = SocketType::SEQPACKET;
+        let daemon = socket_with(AddressFamily::UNIX, kind, flags, None).expect("a socket");
+        bind(&daemon, &SocketAddrUnix::new(&path).expect("a path")).expect("bound");
+        listen(&daemon, 8).expect("listening");
+        let header = ProcessHeader::new();
+        let mut link = Link::new(&header, "node7-1-5".to_owned(), Vec::leak(vec![path]));
+        // The program's own thread waits no longer than it may.
+        let begun = Instant::now();
+        assert!(link.join(&header, FIRST_PATIENCE).is_none());
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        std::thread::sleep(PAUSE * 2);
+        for _ in 0..10 {
+            assert!(link.look(&header).is_none());
+        }
+        let called = Connection::of(accept(&daemon).expect("it has called")).expect("open");
+        accept(&daemon).expect_err("once");
+        let hears = |connection: &Connection| {
+            let hello = connection.receive::<Hello>(Duration::ZERO).expect("open");
+            assert!(hello.is_some());
+            let join = connection.receive::<FromCollector>(Duration::ZERO).expect("open");
+            assert!(matches!(join, Some((FromCollector::Join { .. }, _))), "{join:?}");
+        };
+        hears(&called);
+        let welcome = ToCollector::Welcome {
+            options: Box::new(config::options().clone()),
+            recording: "r".to_owned(),
+            full: false,
+        };
+        called.send(&welcome, None).expect("sent");
+        let joined = link.look(&header);
+        assert!(matches!(joined, Some(Event::Joined { segment: 0, .. })), "joined");
+        assert!(link.is_joined());
+        // One that is gone without an answer is looked for again.
+        drop(called);
+        assert!(matches!(link.look(&header), Some(Event::Lost)));
+        std::thread::sleep(PAUSE);
+        assert!(link.look(&header).is_none());
+        drop(accept(&daemon).expect("it has called again"));
+        assert!(link.look(&header).is_none());
+        std::thread::sleep(PAUSE);
+        assert!(link.look(&header).is_none());
+        hears(&Connection::of(accept(&daemon).expect("a third time")).expect("open"));
     }
 }

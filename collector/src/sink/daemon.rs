@@ -1,5 +1,6 @@
 //! What the daemon wants of the thread: a place, segments, kernels for a while; and what it is told.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use gputrace_trace::daemon::{Capture, Captured, Totals};
@@ -7,7 +8,7 @@ use gputrace_trace::options::CollectorOptions;
 use gputrace_trace::{TimeNs, now};
 
 use super::Sink;
-use super::served::{Running, capture_options, decoder};
+use super::served::{Running, Served, capture_options, decoder};
 use crate::complain::complain;
 use crate::cupti::running;
 use crate::daemon::{Event, Timed, What};
@@ -31,6 +32,9 @@ impl Sink {
             return;
         }
         self.feed();
+        if let Some((segment, is_full)) = self.served.as_mut().and_then(|served| served.opening.take()) {
+            self.open(segment, is_full);
+        }
         while let Some(event) = self
             .served
             .as_mut()
@@ -77,7 +81,13 @@ impl Sink {
                 segment,
                 recording,
                 is_full,
-            } => self.join(segment, recording, is_full),
+            } => {
+                self.disk.header.recording = recording;
+                if let Some(served) = self.served.as_mut().filter(|_| segment == 0) {
+                    served.live.forget();
+                }
+                self.open(segment, is_full);
+            }
             Event::Lost => self.lose_daemon(),
             Event::Cut => {
                 self.release(false);
@@ -92,9 +102,15 @@ impl Sink {
         }
     }
 
-    fn join(&mut self, segment: u32, recording: String, is_full: bool) {
-        self.disk.header.recording = recording;
+    /// The daemon has let this process in: its recording begins when there is a place for it.
+    fn open(&mut self, segment: u32, is_full: bool) {
         if let Err(error) = self.disk.open(segment) {
+            if error.kind() == io::ErrorKind::TimedOut {
+                if let Some(served) = &mut self.served {
+                    served.opening = Some((segment, is_full));
+                }
+                return;
+            }
             complain(&format!("the daemon gives no place to write to: {error}"));
             if let Some(served) = &mut self.served {
                 served.link.hang_up();
@@ -110,9 +126,6 @@ impl Sink {
         host_events::want_ranges(true);
         if let Some(served) = &mut self.served {
             served.is_full = is_full;
-            if segment == 0 {
-                served.live.forget();
-            }
         }
         self.record_kernels(is_full, now(), config::options());
     }
@@ -132,6 +145,7 @@ impl Sink {
     fn lose_daemon(&mut self) {
         if let Some(served) = &mut self.served {
             served.running = None;
+            served.opening = None;
         }
         self.record_kernels(false, now(), config::options());
         self.gate.set_host_rows(HostRows::None);
@@ -223,8 +237,13 @@ impl Sink {
             why: Some(why.to_owned()),
             ..Captured::default()
         };
-        if served.running.is_some() {
-            served.link.captured(refusal("another capture goes on"));
+        let refused = match served {
+            Served { running: Some(_), .. } => Some("another capture goes on"),
+            Served { opening: Some(_), .. } => Some("it has no files yet"),
+            _ => None,
+        };
+        if let Some(why) = refused {
+            served.link.captured(refusal(why));
             return;
         }
         let start_ns = now().0;

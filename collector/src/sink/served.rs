@@ -18,6 +18,8 @@ pub(super) struct Served {
     /// Whether kernels are recorded from beginning to end.
     pub(super) is_full: bool,
     pub(super) running: Option<Running>,
+    /// The segment that is to be begun once the daemon has made a place for it, and whether kernels are recorded then.
+    pub(super) opening: Option<(u32, bool)>,
     /// What CUPTI was started for last.
     pub(super) options: Option<&'static CollectorOptions>,
     /// Whether it is kept between captures.
@@ -51,6 +53,7 @@ impl Served {
             live: Live::new(),
             is_full: false,
             running: None,
+            opening: None,
             options: None,
             keeps_cupti: false,
             has_decoder: false,

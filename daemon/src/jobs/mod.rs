@@ -9,13 +9,13 @@ use std::io;
 use std::path::PathBuf;
 
 use gputrace_trace::daemon::{JobKey, Mode};
-use gputrace_trace::json_file::{Json, read_json, write_json};
+use gputrace_trace::json_file::{Json, read_json};
 use gputrace_trace::manifest::{LossEntry, MANIFEST_FILE, Manifest, ProcessHeader};
 use gputrace_trace::options::CollectorOptions;
 use gputrace_trace::recording::is_simulated;
 use gputrace_trace::seal::{id_text, random_id};
-use gputrace_trace::writer::make_folder;
 
+use crate::alive::Alive;
 use crate::clock::now_ns;
 use crate::history::History;
 use crate::metrics::times::Times;
@@ -38,7 +38,7 @@ pub enum State {
     Running,
     /// They are, and nothing goes on.
     Hung,
-    /// It ran when the daemon was last here, and none of its processes has come again.
+    /// None of its processes is connected, and not all are gone: their connections were lost, or the daemon was away.
     Waiting,
     /// All have left.
     Ended,
@@ -57,6 +57,34 @@ impl State {
             Self::Ended => "ended",
             Self::Died => "died",
         }
+    }
+}
+
+/// Whether a file is being written: it is written once at a time, as it is by then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writing {
+    /// No.
+    #[default]
+    None,
+    /// It is.
+    Once,
+    /// It is, and is to be written again.
+    Again,
+}
+
+impl Writing {
+    /// It is to be written. Says whether that is to be begun.
+    #[must_use]
+    pub fn begin(&mut self) -> bool {
+        let begins = *self == Self::None;
+        *self = if begins { Self::Once } else { Self::Again };
+        begins
+    }
+
+    /// It was written. Says whether it is to be again.
+    #[must_use]
+    pub fn end(&mut self) -> bool {
+        std::mem::take(self) == Self::Again
     }
 }
 
@@ -106,16 +134,20 @@ pub struct Job {
     pub saved_steps: u64,
     /// Whether that failed.
     pub is_unsaved: bool,
+    /// As long as its folder is being made: who waits for that.
+    pub unanswered: Option<Vec<u64>>,
+    /// Whether its manifest is being written.
+    pub manifest_writing: Writing,
+    /// Whether it is being written down.
+    pub saved_writing: Writing,
     /// Steps there were when kernels of one were last recorded, in mode "sampled".
     pub sampled: u64,
 }
 
 impl Job {
-    /// Makes a job's folder.
-    ///
-    /// # Errors
-    /// When the disk refuses.
-    pub fn create(
+    /// A job that is new: its folder is still to be made ([`crate::keep::task::Task::Make`]).
+    #[must_use]
+    pub fn begin(
         id: String,
         uid: u32,
         key: JobKey,
@@ -124,9 +156,8 @@ impl Job {
         options: CollectorOptions,
         host: &str,
         jobs: &std::path::Path,
-    ) -> io::Result<Self> {
+    ) -> Self {
         let folder = jobs.join(&id);
-        make_folder(&folder)?;
         let started_ns = now_ns();
         let manifest = Manifest {
             recording: id_text(random_id()),
@@ -142,23 +173,20 @@ impl Job {
             )],
             ..Manifest::new()
         };
-        let job = Self::with(
-            SavedJob {
-                job: id,
-                uid,
-                key,
-                mode,
-                pid,
-                started_ns,
-                ..SavedJob::default()
-            },
-            folder,
-            manifest,
-        );
-        // On a full disk the folder can be made and the manifest can't: leave no empty folder.
-        job.write_manifest()
-            .inspect_err(|_| drop(fs::remove_dir_all(&job.folder)))?;
-        Ok(job)
+        let saved = SavedJob {
+            job: id,
+            uid,
+            key,
+            mode,
+            pid,
+            started_ns,
+            ..SavedJob::default()
+        };
+        Self {
+            unanswered: Some(Vec::new()),
+            manifest_writing: Writing::Once,
+            ..Self::with(saved, uid.to_string(), folder, manifest)
+        }
     }
 
     /// A job that was there before the daemon.
@@ -183,10 +211,11 @@ impl Job {
         };
         // This one is told anew with each write.
         manifest.losses.retain(|loss| !loss.what.ends_with(LEFT));
-        Ok(Self::with(saved, folder, manifest))
+        let user = user_name(saved.uid);
+        Ok(Self::with(saved, user, folder, manifest))
     }
 
-    fn with(saved: SavedJob, folder: PathBuf, manifest: Manifest) -> Self {
+    fn with(saved: SavedJob, user: String, folder: PathBuf, manifest: Manifest) -> Self {
         let now = now_ns();
         let processes = saved.processes.into_iter().map(|saved| {
             let mut process = Process::new(saved.folder.clone(), saved.pid, now);
@@ -194,6 +223,7 @@ impl Job {
             process.totals.world_size = saved.world_size;
             process.totals.steps = saved.all_steps;
             process.told_steps = saved.told_steps;
+            process.alive = Alive::written(saved.pid, saved.started);
             if saved.gone {
                 process.gone = Some((now, if saved.died { Gone::Died } else { Gone::Left }));
             }
@@ -202,7 +232,7 @@ impl Job {
         Self {
             id: saved.job,
             uid: saved.uid,
-            user: user_name(saved.uid),
+            user,
             key: saved.key,
             mode: saved.mode,
             pid: saved.pid,
@@ -222,6 +252,9 @@ impl Job {
             hangs: false,
             saved_steps: saved.steps,
             is_unsaved: false,
+            unanswered: None,
+            manifest_writing: Writing::None,
+            saved_writing: Writing::None,
             sampled: saved.steps,
         }
     }
@@ -232,6 +265,7 @@ impl Job {
         let processes = self.processes.values().map(|process| SavedProcess {
             folder: process.folder.clone(),
             pid: process.pid,
+            started: process.alive.started(),
             rank: process.totals.rank,
             world_size: process.totals.world_size,
             told_steps: process.told_steps,
@@ -255,11 +289,9 @@ impl Job {
         }
     }
 
-    /// Writes the recording's manifest.
-    ///
-    /// # Errors
-    /// When the disk refuses.
-    pub fn write_manifest(&self) -> io::Result<()> {
+    /// What the recording's manifest says now.
+    #[must_use]
+    pub fn whole_manifest(&self) -> Manifest {
         let mut manifest = self.manifest.clone();
         if self.removed.0 > 0 {
             let uncounted = match self.uncounted {
@@ -275,7 +307,7 @@ impl Job {
                 affects: "everything before what is left".to_owned(),
             });
         }
-        write_json(&self.folder.join(MANIFEST_FILE), &manifest)
+        manifest
     }
 
     /// Takes from a process's header what the manifest says of the whole. Says whether that was new.
@@ -299,7 +331,7 @@ impl Job {
 
     /// Its processes that are connected.
     pub fn live(&self) -> impl Iterator<Item = &Process> {
-        self.processes.values().filter(|process| process.is_live())
+        self.processes.values().filter(|process| process.is_connected())
     }
 
     /// How it is.
@@ -352,13 +384,23 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
+    use gputrace_trace::json_file::write_json;
+
     use super::*;
+
+    #[test]
+    fn what_is_being_written_is_written_once_more_however_often_it_changes() {
+        let mut writing = Writing::default();
+        assert!(writing.begin());
+        assert!(!writing.begin() && !writing.begin());
+        assert!(writing.end() && !writing.end());
+    }
 
     #[test]
     fn what_left_the_ring_is_told_once_by_the_next_daemon_too() {
         let place = tempfile::tempdir().expect("a folder");
         let (options, mode) = (CollectorOptions::default(), Mode::Steps);
-        let job = Job::create(
+        let mut job = Job::begin(
             "j".to_owned(),
             0,
             JobKey::default(),
@@ -368,14 +410,12 @@ mod tests {
             "here",
             place.path(),
         );
-        let mut job = job.expect("made");
+        fs::create_dir(&job.folder).expect("made");
         job.removed = (2, 10);
-        job.write_manifest().expect("written");
+        write_json(&job.folder.join(MANIFEST_FILE), &job.whole_manifest()).expect("written");
         let mut job = Job::found(job.saved(), place.path()).expect("found");
         job.removed = (3, 15);
-        job.write_manifest().expect("written");
-        let written = read_json::<Manifest>(&job.folder.join(MANIFEST_FILE)).expect("read");
-        let losses = written.ok().expect("a manifest").losses;
+        let losses = job.whole_manifest().losses;
         assert_eq!(losses.len(), 1, "{losses:?}");
         assert_eq!(losses[0].count, Some(15));
     }

@@ -49,6 +49,8 @@ pub struct SavedProcess {
     pub folder: String,
     /// Its number.
     pub pid: u32,
+    /// When it was started, in ticks since the machine was; none: not known.
+    pub started: Option<u64>,
     /// Its rank.
     pub rank: Option<u32>,
     /// Ranks of the job.
@@ -83,14 +85,6 @@ impl Shelf {
         self.0.join(format!("{name}.json"))
     }
 
-    /// Writes one, whole or not at all.
-    ///
-    /// # Errors
-    /// When the disk refuses; what was there before is left.
-    pub fn put(&self, name: &str, value: &impl Serialize) -> io::Result<()> {
-        write(&self.path(name), &text(value)?)
-    }
-
     /// The names of all that are there, whether they can be read or not.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
@@ -115,11 +109,6 @@ impl Shelf {
         }
         found.sort_by(|a, b| a.0.cmp(&b.0));
         (found, wrong)
-    }
-
-    /// Takes one away.
-    pub fn remove(&self, name: &str) {
-        drop(fs::remove_file(self.path(name)));
     }
 }
 

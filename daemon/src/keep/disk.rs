@@ -1,518 +1,181 @@
-//! The thread for whatever takes the disk's time: the ring's old segments go, windows are linked, old captures go.
+//! The threads that have to do with the disk, so that the one that listens never waits for it.
+//!
+//! Tasks are done in the order in which they are given. What takes long goes on from the first thread to a second one, so that no
+//! process waits for its files while old ones are removed, and is done there behind all that came before it: the headers that were written
+//! are in a window that is kept.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use gputrace_trace::json_file::json_text;
-use gputrace_trace::manifest::{LossEntry, MANIFEST_FILE, Manifest};
-use gputrace_trace::place::{Target, remove_recording};
-use gputrace_trace::segments::{Part, Removed, parts};
+use super::files::Files;
+use super::large;
+use super::task::{Done, Task};
 
-use crate::jobs::saved;
+/// What processes want, and waits, at the most: a disk that stands still takes no more of our memory than that.
+const MOST_WANTS: u64 = 16_384;
+const MOST_WANTED_BYTES: u64 = 16 << 20;
+/// A daemon that ends waits so long for a disk that stands still.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A process that holds open more than so many times its ring is cut off.
-const TOO_MUCH: u64 = 4;
-/// What names of recordings begin with that are being removed.
-const REMOVED: &str = ".removed-";
-/// Rows reach the disk up to so much later than they are asked to, and files' times are coarser than ours.
-const SLACK: Duration = Duration::from_secs(2);
+/// Since when a thread is at what it does, as milliseconds since [`Disk::begun`]; negative: it has nothing to do.
+type Since = Arc<AtomicI64>;
 
-/// Which segments of a process are wanted.
-#[derive(Clone, Debug)]
-pub enum Wanted {
-    /// All that were written to since then, nanoseconds since 1970, and what a process that lives is writing; none behind this number.
-    Since(i64, Option<u64>),
-    /// By number, both included; without a last one: to the newest.
-    Numbers(u64, Option<u64>),
-}
-
-/// What is to be done.
-#[derive(Debug)]
-pub enum Task {
-    /// Remove what has left the rings of a job.
-    Trim {
-        /// The job.
-        job: String,
-        /// Its folder.
-        folder: PathBuf,
-        /// How old a segment may become.
-        age: Duration,
-        /// How much each process may hold.
-        bytes: u64,
-        /// What was written to since then stays all the same, nanoseconds since 1970.
-        keep_from_ns: Option<i64>,
-        /// Processes that have gone: theirs stay, but no longer than this.
-        gone: (BTreeSet<String>, Duration),
-    },
-    /// Keep segments as a recording of their own.
-    Keep {
-        /// The window.
-        window: u64,
-        /// The job's folder.
-        folder: PathBuf,
-        /// Where to.
-        into: PathBuf,
-        /// Of which processes what.
-        wanted: Vec<(String, Wanted)>,
-        /// Which of them live.
-        live: BTreeSet<String>,
-        /// How much of a process the ring keeps.
-        ring_bytes: u64,
-        /// What it says of itself.
-        manifest: Box<Manifest>,
-    },
-    /// Write down what is to be found again of a job.
-    Save {
-        /// The job.
-        job: String,
-        /// The file.
-        path: PathBuf,
-        /// What it says.
-        text: Vec<u8>,
-    },
-    /// Remove a recording of ours.
-    Remove {
-        /// Its folder.
-        folder: PathBuf,
-        /// The file that tells of it ([`Task::Save`]), which goes first.
-        saved: Option<PathBuf>,
-    },
-    /// See how much room the disk has.
-    Room {
-        /// A folder on it.
-        folder: PathBuf,
-    },
-}
-
-/// What was done.
-#[derive(Debug)]
-pub enum Done {
-    /// [`Task::Trim`].
-    Trimmed {
-        /// The job.
-        job: String,
-        /// What went, and processes that hold far more than they may; or why nothing went.
-        result: Result<(Removed, Vec<String>), String>,
-    },
-    /// [`Task::Keep`].
-    Kept {
-        /// The window.
-        window: u64,
-        /// Processes and bytes in it, or why there is none.
-        result: Result<(usize, u64), String>,
-    },
-    /// [`Task::Save`].
-    Saved {
-        /// The job.
-        job: String,
-        /// Why it was not written.
-        result: Result<(), String>,
-    },
-    /// [`Task::Room`]: bytes that are free.
-    Room(u64),
-    /// Something went wrong, as a sentence.
-    Failed(String),
-}
-
-/// The thread.
+/// The threads.
 pub struct Disk {
     tasks: Sender<Task>,
-    thread: Option<JoinHandle<()>>,
-    /// What it has done.
+    threads: Vec<JoinHandle<()>>,
+    /// What they have done.
     pub done: Receiver<Done>,
+    begun: Instant,
+    since: [Since; 2],
+    wants: u64,
+    wanted_bytes: u64,
 }
 
 impl Disk {
-    /// Begins it; `wake` is called when something is done.
+    /// Begins them; `wake` is called when something is done.
     ///
     /// # Errors
     /// When there is no thread for it.
-    pub fn start(wake: impl Fn() + Send + 'static) -> io::Result<Self> {
-        let (tasks, waiting) = channel();
+    pub fn start(wake: impl Fn() + Clone + Send + 'static) -> io::Result<Self> {
+        let begun = Instant::now();
+        let since = [(); 2].map(|()| Arc::new(AtomicI64::new(-1)));
+        let (tasks, given) = channel::<Task>();
+        let (pass_on, passed) = channel::<Task>();
         let (tell, done) = channel();
-        let thread = std::thread::Builder::new()
+        let mut files = Files::default();
+        let first = Thread {
+            wake: wake.clone(),
+            tell: tell.clone(),
+            begun,
+            since: since[0].clone(),
+        };
+        let second = Thread {
+            wake,
+            tell,
+            begun,
+            since: since[1].clone(),
+        };
+        let first = std::thread::Builder::new()
+            .name("files".to_owned())
+            .spawn(move || {
+                for task in given {
+                    if task.is_large() {
+                        files.goes(&task);
+                        // It ends with us.
+                        drop(pass_on.send(task));
+                    } else {
+                        first.does(task, |task| files.work(task));
+                    }
+                }
+            })?;
+        let second = std::thread::Builder::new()
             .name("disk".to_owned())
             .spawn(move || {
-                for task in waiting {
-                    if let Some(result) = guarded(task)
-                        && tell.send(result).is_err()
-                    {
-                        return;
-                    }
-                    wake();
+                for task in passed {
+                    second.does(task, large::work);
                 }
             })?;
         Ok(Self {
             tasks,
-            thread: Some(thread),
+            threads: vec![first, second],
             done,
+            begun,
+            since,
+            wants: 0,
+            wanted_bytes: 0,
         })
     }
 
     /// Has something done.
-    pub fn give(&self, task: Task) {
-        // The thread ends with us alone.
+    pub fn give(&mut self, task: Task) {
+        if let Task::Want { want, .. } = &task {
+            self.wants += 1;
+            self.wanted_bytes += want.bytes();
+        }
+        // The threads end with us alone.
         drop(self.tasks.send(task));
+    }
+
+    /// Something was done.
+    pub fn was_done(&mut self, done: &Done) {
+        if let Done::Given { bytes, .. } = done {
+            self.wants -= 1;
+            self.wanted_bytes -= bytes;
+        }
+    }
+
+    /// Whether more that processes want may wait.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.wants < MOST_WANTS && self.wanted_bytes < MOST_WANTED_BYTES
+    }
+
+    /// How many things wait that processes want.
+    #[must_use]
+    pub fn wants(&self) -> u64 {
+        self.wants
+    }
+
+    /// For how long the disk has been at what it does now: of what should take no time, or of what takes long.
+    #[must_use]
+    pub fn stands_for(&self, is_large: bool) -> Duration {
+        let since = self.since[usize::from(is_large)].load(Ordering::Acquire);
+        match u64::try_from(since) {
+            Ok(since) => self.begun.elapsed().saturating_sub(Duration::from_millis(since)),
+            Err(_) => Duration::ZERO,
+        }
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // It ends when all is done that was given.
+        // They end when all is done that was given; a disk that stands still is left alone.
         self.tasks = channel().0;
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
-        }
-    }
-}
-
-/// Does it; a panic is an answer too, since somebody waits for one.
-fn guarded(task: Task) -> Option<Done> {
-    let failed = || "a fault in gputrace: please report it".to_owned();
-    let otherwise = match &task {
-        Task::Trim { job, .. } => Done::Trimmed {
-            job: job.clone(),
-            result: Err(format!("{job}: {}", failed())),
-        },
-        Task::Keep { window, .. } => Done::Kept {
-            window: *window,
-            result: Err(failed()),
-        },
-        Task::Save { job, .. } => Done::Saved {
-            job: job.clone(),
-            result: Err(failed()),
-        },
-        Task::Remove { folder, .. } | Task::Room { folder } => {
-            Done::Failed(format!("{}: {}", folder.display(), failed()))
-        }
-    };
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(task))).unwrap_or(Some(otherwise))
-}
-
-fn work(task: Task) -> Option<Done> {
-    match task {
-        Task::Trim {
-            job,
-            folder,
-            age,
-            bytes,
-            keep_from_ns,
-            gone,
-        } => {
-            let keep_from = keep_from_ns.map(time);
-            Some(Done::Trimmed {
-                job,
-                result: trim(&folder, age, bytes, keep_from, &gone)
-                    .map_err(|error| format!("{}: {error}", folder.display())),
-            })
-        }
-        Task::Keep {
-            window,
-            folder,
-            into,
-            wanted,
-            live,
-            ring_bytes,
-            manifest,
-        } => Some(Done::Kept {
-            window,
-            result: keep(&folder, &into, &wanted, (&live, ring_bytes), &manifest)
-                .map_err(|error| format!("{}: {error}", into.display())),
-        }),
-        Task::Save { job, path, text } => Some(Done::Saved {
-            job,
-            result: saved::write(&path, &text).map_err(|error| error.to_string()),
-        }),
-        Task::Remove { folder, saved } => {
-            if let Some(saved) = saved {
-                drop(fs::remove_file(saved));
+        let stands = |disk: &Self| {
+            [false, true]
+                .map(|is_large| disk.stands_for(is_large))
+                .into_iter()
+                .max()
+        };
+        loop {
+            let all_ended = self.threads.iter().all(JoinHandle::is_finished);
+            if all_ended || stands(self) > Some(LAST_PATIENCE) {
+                return;
             }
-            let removed = remove(&folder);
-            match removed {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    Some(Done::Failed(format!("{}: {error}", folder.display())))
-                }
-                _ => None,
-            }
-        }
-        Task::Room { folder } => match rustix::fs::statvfs(&folder) {
-            Ok(room) => Some(Done::Room(room.f_bavail.saturating_mul(room.f_frsize))),
-            Err(error) => Some(Done::Failed(format!("{}: {error}", folder.display()))),
-        },
-    }
-}
-
-/// Removes a recording of ours, and nothing that others put there. It gets a hidden name first: where the daemon ends in the middle,
-/// the next one finds by it what is to go ([`remove_unfinished`]).
-fn remove(folder: &Path) -> io::Result<()> {
-    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let aside = parent.join(format!("{REMOVED}{}", name.to_string_lossy()));
-    fs::rename(folder, &aside)?;
-    remove_recording(&aside).inspect_err(|_| drop(fs::rename(&aside, folder)))
-}
-
-/// Removes what a daemon before was removing when it ended.
-pub fn remove_unfinished(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(REMOVED) {
-            drop(remove_recording(&entry.path()));
-        }
-    }
-}
-
-fn time(ns: i64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
-}
-
-/// Removes the complete segments that are too old, and of each process the oldest ones that are too much.
-fn trim(
-    folder: &Path,
-    age: Duration,
-    most_bytes: u64,
-    keep_from: Option<SystemTime>,
-    gone: &(BTreeSet<String>, Duration),
-) -> io::Result<(Removed, Vec<String>)> {
-    let mut parts = parts(folder, |_| true)?;
-    parts.sort_by(|a, b| (&a.process, a.number).cmp(&(&b.process, b.number)));
-    let now = SystemTime::now();
-    let mut removed = Removed::default();
-    let mut too_much = Vec::new();
-    for of_one in parts.chunk_by(|a, b| a.process == b.process) {
-        let mut bytes: u64 = of_one.iter().map(|part| part.bytes).sum();
-        let is_gone = gone.0.contains(&of_one[0].process);
-        let age = if is_gone { gone.1 } else { age };
-        for part in of_one {
-            let is_old = now.duration_since(part.written).is_ok_and(|since| since > age);
-            let is_held = keep_from.is_some_and(|from| is_written_since(part, from));
-            let is_complete = part.complete || is_gone && is_old;
-            let may_go = is_complete && !is_held && (is_old || bytes > most_bytes);
-            if may_go && removed.remove(part) {
-                bytes -= part.bytes;
-            }
-            if !part.complete && part.bytes > most_bytes.saturating_mul(TOO_MUCH) {
-                removed.empty(part);
-                too_much.push(part.process.clone());
+            // What they say is read, though nobody wants to know it any more.
+            match self.done.recv_timeout(Duration::from_millis(20)) {
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(Duration::from_millis(1)),
             }
         }
     }
-    Ok((removed, too_much))
 }
 
-/// Whether something may have been written into a part since then; a file's time that is beyond all reckoning is later.
-fn is_written_since(part: &Part, from: SystemTime) -> bool {
-    part.written.checked_add(SLACK).is_none_or(|until| until >= from)
+/// One of them.
+struct Thread<W> {
+    wake: W,
+    tell: Sender<Done>,
+    begun: Instant,
+    since: Since,
 }
 
-/// Links the wanted segments into a recording of their own. What is still written is copied, as far as it is now: the ring may cut it
-/// off later. A process can write whatever it likes into its files, a hole of any size too: one that holds open far more than its ring
-/// is left out.
-fn keep(
-    folder: &Path,
-    into: &Path,
-    wanted: &[(String, Wanted)],
-    (live, ring_bytes): (&BTreeSet<String>, u64),
-    manifest: &Manifest,
-) -> io::Result<(usize, u64)> {
-    let is_open = |part: &Part| !part.complete && live.contains(&part.process);
-    let is_wanted = |part: &Part| {
-        let of = wanted.iter().find(|(process, _)| *process == part.process);
-        of.is_some_and(|(_, wanted)| match wanted {
-            Wanted::Since(since_ns, last) => {
-                last.is_none_or(|last| part.number <= last)
-                    && (is_open(part) || is_written_since(part, time(*since_ns)))
-            }
-            Wanted::Numbers(first, last) => {
-                part.number >= *first && last.is_none_or(|last| part.number <= last)
-            }
-        })
-    };
-    let is_too_much = |part: &Part| is_open(part) && part.bytes > ring_bytes.saturating_mul(TOO_MUCH);
-    let wanted = parts(folder, |_| true)?.into_iter().filter(is_wanted);
-    let (left_out, parts): (Vec<Part>, Vec<Part>) = wanted.partition(is_too_much);
-    if parts.is_empty() {
-        return Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            "nothing was recorded in that time",
-        ));
-    }
-    let processes: BTreeSet<&str> = parts.iter().map(|part| part.process.as_str()).collect();
-    let mut manifest = manifest.clone();
-    manifest.losses.extend(left_out.iter().map(|part| LossEntry {
-        what: format!(
-            "what {} was still writing: {} bytes, more than {TOO_MUCH} times its ring",
-            part.process, part.bytes
-        ),
-        count: None,
-        affects: "its rows".to_owned(),
-    }));
-    Target::new(into).write_recording(|kept| {
-        for part in &parts {
-            let name = part
-                .path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            for file in fs::read_dir(&part.path)? {
-                let file = file?;
-                let of = file.file_name().to_string_lossy().into_owned();
-                if !file.file_type()?.is_file() || of.ends_with(".part") {
-                    continue;
-                }
-                let (to, from) = (format!("{name}/{of}"), file.path());
-                if is_open(part) {
-                    kept.file(&to, |mut to| {
-                        let from = fs::File::open(&from)?;
-                        // It may grow as fast as it is copied.
-                        let length = from.metadata()?.len().min(part.bytes);
-                        io::copy(&mut from.take(length), &mut to).map(drop)
-                    })?;
-                } else {
-                    kept.link_or_copy(&to, &from)?;
-                }
-            }
+impl<W: Fn()> Thread<W> {
+    /// Does it; a panic is an answer too, since somebody waits for one.
+    fn does(&self, task: Task, work: impl FnOnce(Task) -> Option<Done>) {
+        let otherwise = task.failed("a fault in gputrace: please report it");
+        let now = i64::try_from(self.begun.elapsed().as_millis()).unwrap_or(i64::MAX);
+        self.since.store(now, Ordering::Release);
+        let done = catch_unwind(AssertUnwindSafe(|| work(task))).unwrap_or(otherwise);
+        self.since.store(-1, Ordering::Release);
+        if let Some(done) = done {
+            drop(self.tell.send(done));
+            (self.wake)();
         }
-        let text = json_text(MANIFEST_FILE, &manifest)?;
-        kept.file(MANIFEST_FILE, |mut file| file.write_all(&text))
-    })?;
-    Ok((processes.len(), parts.iter().map(|part| part.bytes).sum()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn segment(folder: &Path, name: &str, bytes: usize, age_s: u64) {
-        let part = folder.join(name);
-        fs::create_dir(&part).expect("made");
-        let path = part.join("kernels.arrows");
-        fs::write(&path, vec![0; bytes]).expect("written");
-        let file = fs::File::options().write(true).open(&path).expect("opened");
-        file.set_modified(SystemTime::now() - Duration::from_secs(age_s))
-            .expect("dated");
-    }
-
-    fn left(folder: &Path) -> Vec<String> {
-        let mut names: Vec<String> = fs::read_dir(folder)
-            .expect("read")
-            .map(|entry| {
-                entry
-                    .expect("an entry")
-                    .file_name()
-                    .to_string_lossy()
-                    .into_owned()
-            })
-            .collect();
-        names.sort();
-        names
-    }
-
-    #[test]
-    fn what_left_the_ring_goes_and_what_is_written_stays() {
-        let place = tempfile::tempdir().expect("a folder");
-        for (name, bytes, age_s) in [
-            ("p", 100, 90),
-            ("p.1", 100, 50),
-            ("p.2", 100, 20),
-            ("q", 100, 500),
-            ("r", 600, 30),
-            ("r.1", 600, 20),
-            ("r.2", 600, 10),
-        ] {
-            segment(place.path(), name, bytes, age_s);
-        }
-        let none = (BTreeSet::new(), Duration::ZERO);
-        let age = Duration::from_secs(60);
-        let (removed, too_much) = trim(place.path(), age, 1300, None, &none).expect("trimmed");
-        assert_eq!(left(place.path()), ["p.1", "p.2", "q", "r.1", "r.2"]);
-        assert_eq!(removed.parts, 2);
-        assert!(too_much.is_empty());
-        // Held for a capture.
-        let from = SystemTime::now() - Duration::from_secs(40);
-        let second = Duration::from_secs(1);
-        let (removed, ..) = trim(place.path(), second, 200, Some(from), &none).expect("trimmed");
-        assert_eq!(left(place.path()), ["p.2", "q", "r.1", "r.2"]);
-        assert_eq!(removed.parts, 1);
-        // One that never cuts and writes and writes.
-        segment(place.path(), "s", 5000, 0);
-        fs::write(place.path().join("s/process.json"), "{}").expect("written");
-        let (emptied, too_much) = trim(place.path(), age, 1000, None, &none).expect("trimmed");
-        assert_eq!(emptied.parts, 2, "r.1 is too much, s was emptied");
-        assert!(
-            place
-                .path()
-                .join("s/process.json")
-                .metadata()
-                .expect("there")
-                .len()
-                == 2
-        );
-        // Of one that has gone all goes, once it is old enough.
-        let gone = (
-            BTreeSet::from(["q".to_owned(), "r".to_owned()]),
-            Duration::from_secs(300),
-        );
-        let (removed, ..) = trim(place.path(), second, 1000, None, &gone).expect("trimmed");
-        assert_eq!(
-            (removed.parts, left(place.path())),
-            (1, vec!["p.2".into(), "r.2".into(), "s".into()])
-        );
-        assert_eq!(too_much, ["s"]);
-        let emptied = fs::metadata(place.path().join("s/kernels.arrows")).expect("there");
-        assert_eq!(emptied.len(), 0);
-    }
-
-    #[test]
-    fn what_is_kept_is_linked() {
-        use std::os::unix::fs::MetadataExt;
-        let place = tempfile::tempdir().expect("a folder");
-        let (job, into) = (place.path().join("job"), place.path().join("kept"));
-        fs::create_dir(&job).expect("made");
-        for (name, age_s) in [("p", 90), ("p.1", 30), ("p.2", 5), ("q", 500), ("old", 500)] {
-            segment(&job, name, 10, age_s);
-        }
-        let since = (SystemTime::now() - Duration::from_secs(40))
-            .duration_since(UNIX_EPOCH)
-            .expect("after 1970");
-        let since = Wanted::Since(since.as_nanos() as i64, None);
-        let wanted: Vec<(String, Wanted)> = ["p", "q", "old"]
-            .map(|name| (name.to_owned(), since.clone()))
-            .into();
-        let live = BTreeSet::from(["p".to_owned(), "q".to_owned()]);
-        let (processes, _) = keep(&job, &into, &wanted, (&live, 1 << 20), &Manifest::new()).expect("kept");
-        assert_eq!(processes, 2);
-        assert_eq!(left(&into), [MANIFEST_FILE, "p.1", "p.2", "q"]);
-        let file = "p.1/kernels.arrows";
-        let inode = |path: PathBuf| fs::metadata(path).expect("there").ino();
-        assert_eq!(inode(job.join(file)), inode(into.join(file)));
-        // What is still written is a copy.
-        let file = "p.2/kernels.arrows";
-        assert_ne!(inode(job.join(file)), inode(into.join(file)));
-        let numbers = vec![("p".to_owned(), Wanted::Numbers(1, Some(1)))];
-        let second = place.path().join("second");
-        keep(&job, &second, &numbers, (&live, 1 << 20), &Manifest::new()).expect("kept");
-        assert_eq!(left(&second), [MANIFEST_FILE, "p.1"]);
-        let none = vec![("old".to_owned(), since)];
-        let error = keep(
-            &job,
-            &place.path().join("none"),
-            &none,
-            (&live, 1 << 20),
-            &Manifest::new(),
-        );
-        assert!(
-            error
-                .expect_err("nothing")
-                .to_string()
-                .contains("nothing was recorded")
-        );
-        assert_eq!(left(place.path()), ["job", "kept", "second"]);
     }
 }

@@ -1,7 +1,7 @@
 //! The recordings that were kept, who may see them, and which go first.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,8 @@ pub struct Library {
     folder: PathBuf,
     shelf: Shelf,
     captures: BTreeMap<String, Capture>,
+    /// Names that something else has in the folder: what is being removed, and what others put there.
+    pub taken: BTreeSet<String>,
     /// How many were removed by rule, and their bytes.
     pub removed: (u64, u64),
 }
@@ -47,14 +49,18 @@ impl Library {
     pub fn open(folder: PathBuf, shelf: Shelf) -> (Self, Vec<String>) {
         let (found, wrong) = shelf.all::<Capture>();
         let is_there = |name: &str| folder.join(name).is_dir();
-        let captures = found
+        let captures: BTreeMap<String, Capture> = found
             .into_iter()
             .filter(|(name, capture)| *name == capture.recording && is_there(name))
+            .collect();
+        let taken = names_in(&folder)
+            .filter(|name| !captures.contains_key(name))
             .collect();
         let library = Self {
             folder,
             shelf,
             captures,
+            taken,
             removed: (0, 0),
         };
         (library, wrong)
@@ -69,7 +75,7 @@ impl Library {
     /// A name that none has: this one, or with a number behind it.
     #[must_use]
     pub fn free_name(&self, name: &str) -> String {
-        let is_free = |name: &str| !self.captures.contains_key(name) && !self.path(name).exists();
+        let is_free = |name: &str| !self.captures.contains_key(name) && !self.taken.contains(name);
         let numbered = (2u32..).map(|number| format!("{name}-{number}"));
         std::iter::once(name.to_owned())
             .chain(numbered)
@@ -83,14 +89,15 @@ impl Library {
         self.captures.contains_key(name)
     }
 
+    /// The file that tells of one.
+    #[must_use]
+    pub fn about(&self, name: &str) -> PathBuf {
+        self.shelf.path(name)
+    }
+
     /// Takes one in, or what has changed of it.
-    ///
-    /// # Errors
-    /// When that can't be noted.
-    pub fn put(&mut self, capture: Capture) -> std::io::Result<()> {
-        let written = self.shelf.put(&capture.recording, &capture);
+    pub fn put(&mut self, capture: Capture) {
         self.captures.insert(capture.recording.clone(), capture);
-        written
     }
 
     /// One of them.
@@ -107,8 +114,8 @@ impl Library {
         all
     }
 
-    /// Takes those out that the rules don't keep, and gives the folders to remove. `free`: bytes that the disk has.
-    pub fn retire(&mut self, keep: &Keep, now_ns: i64, free: Option<u64>) -> Vec<PathBuf> {
+    /// Takes those out that the rules don't keep, and gives the names of what is to be removed. `free`: bytes that the disk has.
+    pub fn retire(&mut self, keep: &Keep, now_ns: i64, free: Option<u64>) -> Vec<String> {
         let day_ns = 86_400.0 * 1e9;
         let mut total: u64 = self.captures.values().map(|capture| capture.bytes).sum();
         let mut by_user: BTreeMap<u32, u64> = BTreeMap::new();
@@ -136,15 +143,22 @@ impl Library {
                 self.removed.0 += 1;
                 self.removed.1 += capture.bytes;
             }
-            self.shelf.remove(name);
         }
-        gone.iter().map(|name| self.path(name)).collect()
+        self.taken.extend(gone.iter().cloned());
+        gone
     }
+}
+
+/// The names of what is in a folder.
+pub fn names_in(folder: &Path) -> impl Iterator<Item = String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jobs::saved;
 
     #[test]
     fn the_oldest_go_and_pinned_ones_stay() {
@@ -165,7 +179,9 @@ mod tests {
                 ..Capture::default()
             };
             std::fs::create_dir_all(library.path(&capture.recording)).expect("made");
-            library.put(capture).expect("noted");
+            let about = library.about(&capture.recording);
+            saved::write(&about, &saved::text(&capture).expect("text")).expect("noted");
+            library.put(capture);
         }
         let keep = Keep {
             days: 3.5,
@@ -195,6 +211,10 @@ mod tests {
         library.retire(&room, 5 * day_ns, Some(10 << 20));
         assert_eq!(names(&library), ["c0"]);
         assert_eq!(library.removed, (4, 400 << 20));
+        assert!(library.taken.contains("c1") && library.free_name("c1") == "c1-2");
+        for name in ["c1", "c2", "c3", "c4"] {
+            std::fs::remove_file(library.about(name)).expect("noted");
+        }
         let (again, wrong) = Library::open(place.path().join("captures"), shelf);
         assert_eq!((names(&again), wrong.len()), (vec!["c0".to_owned()], 0));
     }

@@ -85,7 +85,7 @@ pub fn text(state: &State) -> String {
     }
     let sums = &state.sums;
     let webhooks_failed = state.posts.as_ref().map_or(0, Posts::failed);
-    let alone: [(&'static str, &str, &str, u64); 9] = [
+    let alone: [(&'static str, &str, &str, u64); 12] = [
         (
             "gputrace_daemon_connections",
             "gauge",
@@ -121,6 +121,24 @@ pub fn text(state: &State) -> String {
             "counter",
             "Rows that left rings.",
             sums.rows_removed,
+        ),
+        (
+            "gputrace_disk_standing_seconds",
+            "gauge",
+            "For how long the disk has been at a file that a process waits for.",
+            state.disk.stands_for(false).as_secs(),
+        ),
+        (
+            "gputrace_disk_waiting_requests",
+            "gauge",
+            "What processes want of their files and wait for.",
+            state.disk.wants(),
+        ),
+        (
+            "gputrace_disk_refused_requests_total",
+            "counter",
+            "What they did not get, since too much waited for the disk.",
+            sums.disk_refused,
         ),
         (
             "gputrace_untold_steps_total",
@@ -198,7 +216,7 @@ fn by_rank(job: &Job) -> BTreeMap<u32, &Process> {
     let mut ranks = BTreeMap::new();
     for process in job.processes.values() {
         let known = ranks.entry(job.rank_of(&process.folder)).or_insert(process);
-        if process.is_live() {
+        if process.is_connected() {
             *known = process;
         }
     }

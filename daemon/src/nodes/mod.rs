@@ -39,6 +39,17 @@ pub(crate) fn is_shared(group: &str) -> bool {
     !group.is_empty() && !group.split(' ').any(is_local)
 }
 
+/// What is kept of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    /// It is told of, and that is all.
+    Nothing,
+    /// What the ring holds.
+    Ring,
+    /// The kernels of the next steps.
+    Steps(u64),
+}
+
 impl State {
     /// The processes of a job on other nodes.
     pub(crate) fn elsewhere(&self, uid: u32, group: &str) -> Vec<Value> {
@@ -66,8 +77,22 @@ impl State {
         });
     }
 
-    /// Has the other nodes keep the same of a job.
-    pub(crate) fn keep_elsewhere(&self, id: &str, fired: &Fired, steps: Option<u64>) {
+    /// Whether this node is the first to act upon what all nodes of a job notice: that of the lowest rank is.
+    pub(crate) fn is_first(&self, id: &str) -> bool {
+        let (Some(others), Some(job)) = (&self.others, self.jobs.get(id)) else {
+            return true;
+        };
+        if !is_shared(&job.key.group) {
+            return true;
+        }
+        let ranks = job.live().map(|process| job.rank_of(&process.folder));
+        let here = ranks.min().map(|rank| (rank, self.settings.host.clone()));
+        let elsewhere = others.running(job.uid, &job.key.group).into_iter().min();
+        elsewhere.is_none_or(|elsewhere| here.is_some_and(|here| here < elsewhere))
+    }
+
+    /// Tells the other nodes what was found of a job, and has them keep the same.
+    pub(crate) fn tell_elsewhere(&self, id: &str, fired: &Fired, keeps: Keeps) {
         let (Some(others), Some(job)) = (&self.others, self.jobs.get(id)) else {
             return;
         };
@@ -81,7 +106,11 @@ impl State {
             trigger: fired.trigger.name().to_owned(),
             rank: fired.rank,
             title: fired.title.clone(),
-            steps,
+            steps: match keeps {
+                Keeps::Steps(steps) => Some(steps),
+                Keeps::Nothing | Keeps::Ring => None,
+            },
+            nothing: keeps == Keeps::Nothing,
         });
     }
 
@@ -128,7 +157,15 @@ impl State {
                     rank,
                     title,
                     steps,
-                } => self.keep_as_well(&host, (uid, &group), (&trigger, rank), &title, steps),
+                    nothing,
+                } => {
+                    let keeps = match (nothing, steps) {
+                        (true, _) => Keeps::Nothing,
+                        (false, None) => Keeps::Ring,
+                        (false, Some(steps)) => Keeps::Steps(steps),
+                    };
+                    self.keep_as_well(&host, (uid, &group), (&trigger, rank), &title, keeps);
+                }
             }
         }
     }
@@ -139,7 +176,7 @@ impl State {
         (uid, group): (u32, &str),
         (trigger, rank): (&str, Option<u32>),
         title: &str,
-        steps: Option<u64>,
+        keeps: Keeps,
     ) {
         let Some(id) = self.part_of(uid, group) else {
             return;
@@ -159,15 +196,16 @@ impl State {
             title: format!("{host}: {title}").chars().take(400).collect(),
             caller: None,
         };
-        let begun = match steps {
-            Some(steps) => {
+        let begun = match keeps {
+            Keeps::Nothing => return,
+            Keeps::Steps(steps) => {
                 let limits = Limits {
                     steps: Some(steps),
                     ..Limits::default()
                 };
                 self.begin_capture(&id, &limits, reason)
             }
-            None => self.begin_snapshot(&id, None, reason),
+            Keeps::Ring => self.begin_snapshot(&id, None, reason),
         };
         match begun {
             Ok(name) => self.keeps_as(&id, (kind, rank), name),

@@ -21,7 +21,7 @@ pub(crate) enum Said {
         /// By job.
         jobs: Vec<Steps>,
     },
-    /// It keeps something of a job: all do.
+    /// It has found something of a job, which is told once, and keeps something of it: all do.
     Keep {
         /// Which node.
         host: String,
@@ -38,6 +38,9 @@ pub(crate) enum Said {
         title: String,
         /// The kernels of so many steps; none: what the ring holds.
         steps: Option<u64>,
+        /// Nothing is kept of it: the others are to know that it was told.
+        #[serde(default)]
+        nothing: bool,
     },
 }
 

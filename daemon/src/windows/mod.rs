@@ -15,8 +15,8 @@ use gputrace_trace::options::Kind;
 use serde_json::json;
 
 use crate::clock::{now_ns, stamp};
-use crate::keep::disk::{Task, Wanted};
 use crate::keep::library::Capture;
+use crate::keep::task::{Task, Wanted};
 use crate::state::State;
 use crate::triggers::fired::Fired;
 use window::{Member, Phase, Window};
@@ -140,12 +140,15 @@ impl State {
         }
         let is_capture = most.is_some();
         let job = self.jobs.get(id).ok_or_else(|| format!("no job {id}"))?;
+        if job.unanswered.is_some() {
+            return Err(format!("{id} has no folder yet: the disk is slow"));
+        }
         let is_wanted = |rank: u32| limits.ranks.as_ref().is_none_or(|ranks| ranks.contains(&rank));
         let mut members = BTreeMap::new();
         for process in job.processes.values() {
             let rank = job.rank_of(&process.folder);
             // Whoever is gone has a part in a snapshot, and none in what comes.
-            if is_wanted(rank) && (process.is_live() || !is_capture) {
+            if is_wanted(rank) && (process.is_connected() || !is_capture) {
                 let member = Member {
                     rank,
                     cut: 0,
@@ -155,7 +158,7 @@ impl State {
                     step: None,
                     captured: None,
                     missing: None,
-                    is_done: !process.is_live(),
+                    is_done: !process.is_connected(),
                 };
                 members.insert(process.folder.clone(), member);
             }
@@ -214,14 +217,14 @@ impl State {
                 continue;
             };
             member.is_done = true;
-            if process.segment().is_none() {
+            if process.segment.is_none() {
                 continue;
             }
             if let Some(caller) = process.caller.and_then(|caller| self.callers.get_mut(&caller)) {
                 caller.tell(ToCollector::Cut, None);
                 process.cuts.0 += 1;
                 member.cut = process.cuts.0;
-                member.asked = process.segment();
+                member.asked = process.segment;
                 member.is_done = false;
             }
         }
@@ -235,7 +238,7 @@ impl State {
         let done = process.cuts.1;
         // What it says must be the one before the segment that it has begun since.
         let follows = process.cut_segment.map(|segment| segment.saturating_add(1));
-        let ended = process.cut_segment.filter(|_| follows == process.segment());
+        let ended = process.cut_segment.filter(|_| follows == process.segment);
         let mut numbers = Vec::new();
         for (number, window) in &mut self.windows {
             let cuts = matches!(window.phase, Phase::Opening | Phase::Closing);
@@ -286,8 +289,8 @@ impl State {
         self.advance(captured.id);
     }
 
-    /// A process is gone: nobody waits for it any more.
-    pub fn member_went(&mut self, id: &str, folder: &str) {
+    /// A process is gone, or not connected any more: nobody waits for it.
+    pub fn member_went(&mut self, id: &str, folder: &str, why: &str) {
         let mut numbers = Vec::new();
         for (number, window) in &mut self.windows {
             if let Some(member) = window.members.get_mut(folder).filter(|_| window.job == id)
@@ -295,7 +298,7 @@ impl State {
             {
                 member.is_done = true;
                 if window.is_capture {
-                    member.missing = Some("it ended meanwhile".to_owned());
+                    member.missing = Some(why.to_owned());
                 }
                 numbers.push(*number);
             }
@@ -499,10 +502,7 @@ impl State {
                     fired.recording = Some(window.name.clone());
                 }
                 *self.sums.captures.entry(window.trigger.clone()).or_default() += 1;
-                if let Err(error) = self.library.put(capture) {
-                    self.said
-                        .push(format!("{}: {error}: it would not be listed again", window.name));
-                }
+                self.note_capture(capture, None);
                 Ok(document(&window, processes, bytes))
             }
             Err(why) => {

@@ -48,16 +48,19 @@ pub enum FromCollector {
         /// Ranks of the job, where that is known already.
         world_size: Option<u32>,
     },
-    /// It begins a segment: answered with [`ToCollector::Made`] or [`ToCollector::Failed`].
+    /// It begins a segment: answered with [`ToCollector::Made`] or [`ToCollector::Failed`]. The last one may be asked for again.
     Segment {
         /// Its number: one above the last.
         segment: u32,
     },
-    /// It wants a file of its current segment to append to, made when it is not there: answered with [`ToCollector::Made`] and the
+    /// It wants a file of a segment that it has begun to append to, made when it is not there: answered with [`ToCollector::Made`] and the
     /// descriptor, or [`ToCollector::Failed`].
     Open {
         /// The table ([`crate::tables::TABLE_NAMES`]).
         table: String,
+        /// The segment; none: the one that was begun last.
+        #[serde(default)]
+        segment: Option<u32>,
     },
     /// The text of its header (process.json) of the segment: in several packets where it is long, the last one `done`.
     Header {

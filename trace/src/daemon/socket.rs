@@ -222,6 +222,7 @@ mod tests {
         );
         let asked = FromCollector::Open {
             table: "kernels".to_owned(),
+            segment: None,
         };
         caller.send(&asked, None).expect("sent");
         caller.send(&FromCollector::Leave, None).expect("sent");
