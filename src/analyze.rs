@@ -192,7 +192,7 @@ fn nothing_of_the_kind(source: &str) -> Failure {
         "{source}: nothing in it says by what it is to be put together: PyTorch's profiler records operators always, shapes with \
          record_shapes=True, modules and stacks with with_stack=True, memory with \
          profile_memory=True; gputrace record has operators, shapes and modules of programs \
-         that use gputrace.torch.operators() or emit_nvtx()"
+         that use gputrace.torch.operators() or emit_nvtx(), and stacks with --kinds +stacks"
     ))
 }
 

@@ -113,7 +113,7 @@ pub use occupancy::theoretical_occupancy;
 pub use operators::{
     AllocatedBytes, Attribution, LaunchedOperations, Launcher, MemoryPart, ModuleAnalysis,
     ModuleClassAnalysis, ModuleTimes, OperationRow, OperatorAnalysis, Peak, ProductAnalysis, ShapeAnalysis,
-    StackAnalysis, Unattributed, UnattributedMemory,
+    StackAnalysis, Unattributed, UnattributedMemory, native_name, runs_python,
 };
 pub use options::{Options, Sort};
 pub use overhead::RecordingOverhead;

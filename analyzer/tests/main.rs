@@ -16,5 +16,6 @@ mod json;
 mod matching;
 mod partials;
 mod properties;
+mod stacks;
 mod state;
 mod steps;

@@ -1,7 +1,8 @@
-//! What CUPTI calls us back for: rare calls of the driver, graphs that are made, and CUPTI's own end.
+//! What CUPTI calls us back for: rare calls of the driver, graphs that are made, and CUPTI's own end; and calls that put work on a
+//! device, where their stacks are wanted.
 //!
-//! Called on the program's threads, inside the driver: nothing here blocks, and only calls of which a program makes a
-//! handful are asked for, so that its launches pay nothing.
+//! Called on the program's threads, inside the driver: nothing here blocks, and unless stacks are wanted only calls of which a
+//! program makes a handful are asked for, so that its launches pay nothing.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,10 +15,11 @@ use crate::graphs::{self, GraphData};
 use crate::host_events::{Lost, with_thread};
 use crate::windows::Event;
 use crate::windows::watch;
-use crate::{cost, forked, power, sink};
+use crate::{cost, forked, power, sink, stacks};
 
 /// CUpti_CallbackDomain.
-const DRIVER_API: u32 = 1;
+pub(crate) const DRIVER_API: u32 = 1;
+pub(crate) const RUNTIME_API: u32 = 2;
 const RESOURCE: u32 = 3;
 const STATE: u32 = 6;
 /// CUpti_driver_api_trace_cbid.
@@ -29,6 +31,15 @@ const PRIMARY_CONTEXT_RELEASE: u32 = 387;
 const PRIMARY_CONTEXT_RESET: u32 = 389;
 const PRIMARY_CONTEXT_RELEASE_V2: u32 = 544;
 const PRIMARY_CONTEXT_RESET_V2: u32 = 545;
+/// What ends a context.
+const CONTEXT_ENDS: [u32; 6] = [
+    CONTEXT_DESTROY,
+    CONTEXT_DESTROY_V2,
+    PRIMARY_CONTEXT_RELEASE,
+    PRIMARY_CONTEXT_RELEASE_V2,
+    PRIMARY_CONTEXT_RESET,
+    PRIMARY_CONTEXT_RESET_V2,
+];
 /// CUpti_CallbackIdResource.
 const GRAPH_CREATED: u32 = 9;
 const GRAPH_NODE_CREATED: u32 = 13;
@@ -45,15 +56,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// The callbacks that are asked for: domain and id. `profiler_calls`: whether these decide what is recorded.
 pub(crate) fn wanted(profiler_calls: bool) -> impl Iterator<Item = (u32, u32)> {
     let profiler = [PROFILER_START, PROFILER_STOP].map(|id| (DRIVER_API, id));
-    let ends = [
-        CONTEXT_DESTROY,
-        CONTEXT_DESTROY_V2,
-        PRIMARY_CONTEXT_RELEASE,
-        PRIMARY_CONTEXT_RELEASE_V2,
-        PRIMARY_CONTEXT_RESET,
-        PRIMARY_CONTEXT_RESET_V2,
-    ]
-    .map(|id| (DRIVER_API, id));
+    let ends = CONTEXT_ENDS.map(|id| (DRIVER_API, id));
     let others = [
         (RESOURCE, GRAPH_CREATED),
         (RESOURCE, GRAPH_NODE_CREATED),
@@ -68,10 +71,18 @@ pub(crate) fn wanted(profiler_calls: bool) -> impl Iterator<Item = (u32, u32)> {
         .chain(others)
 }
 
-/// CUpti_CallbackData begins so.
+/// CUpti_CallbackData.
 #[repr(C)]
 struct CallData {
     site: u32,
+    function_name: usize,
+    parameters: usize,
+    result: usize,
+    symbol_name: usize,
+    context: usize,
+    context_id: u32,
+    correlation_data: usize,
+    correlation: u32,
 }
 
 /// CUpti_ResourceData.
@@ -87,19 +98,25 @@ pub(crate) unsafe extern "C" fn called(_: *mut c_void, domain: u32, id: u32, dat
     if forked::is_child() {
         return;
     }
-    let _measured = cost::enter(if domain == DRIVER_API {
-        cost::Callback::Call
-    } else {
-        cost::Callback::Other
+    let is_rare =
+        domain == DRIVER_API && (CONTEXT_ENDS.contains(&id) || matches!(id, PROFILER_START | PROFILER_STOP));
+    let _measured = cost::enter(match domain {
+        DRIVER_API if is_rare => cost::Callback::Call,
+        DRIVER_API | RUNTIME_API => cost::Callback::Stack,
+        _ => cost::Callback::Other,
     });
     // A panic must not reach CUPTI.
     drop(catch_unwind(AssertUnwindSafe(|| match domain {
-        DRIVER_API => {
-            // SAFETY: CUPTI passes a CUpti_CallbackData for this domain, valid for the call.
-            if let Some(data) = unsafe { data.cast::<CallData>().as_ref() }
-                && data.site == ENTER
-            {
-                driver_call(id);
+        DRIVER_API | RUNTIME_API => {
+            // SAFETY: CUPTI passes a CUpti_CallbackData for these domains, valid for the call.
+            if let Some(data) = unsafe { data.cast::<CallData>().as_ref() } {
+                let is_runtime = domain == RUNTIME_API;
+                match data.site == ENTER {
+                    true if is_rare => driver_call(id),
+                    true if !power::is_off() => stacks::begins(is_runtime, data.correlation),
+                    false if !is_rare => stacks::ends(is_runtime, data.correlation),
+                    _ => {}
+                }
             }
         }
         RESOURCE => {

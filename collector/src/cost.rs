@@ -25,12 +25,14 @@ pub(crate) enum Callback {
     Call = 3,
     /// Any other callback of CUPTI: graphs, states.
     Other = 4,
+    /// A call that puts work on a device begins or ends, and its stack is wanted.
+    Stack = 5,
 }
 
-const KINDS: usize = 5;
-const NAMES: [&str; KINDS] = ["buffers", "nvtx", "nccl", "calls", "others"];
+const KINDS: usize = 6;
+const NAMES: [&str; KINDS] = ["buffers", "nvtx", "nccl", "calls", "others", "stacks"];
 /// One call in so many is timed. Buffers come so seldom that each is.
-const EVERY: [u32; KINDS] = [1, 64, 64, 64, 64];
+const EVERY: [u32; KINDS] = [1, 64, 64, 64, 64, 64];
 
 struct Counted {
     /// Calls up to each thread's last sample.

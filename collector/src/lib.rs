@@ -36,6 +36,7 @@ mod rivals;
 mod session;
 mod signals;
 mod sink;
+mod stacks;
 pub mod user_defined;
 mod walk;
 mod windows;

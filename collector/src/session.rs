@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use gputrace_trace::manifest::ProcessHeader;
 use gputrace_trace::now;
-use gputrace_trace::options::FOLDER_VARIABLE;
+use gputrace_trace::options::{FOLDER_VARIABLE, Kind};
 use gputrace_trace::seal::Identity;
 use gputrace_trace::writer::{Files, OwnFiles};
 
@@ -121,6 +121,9 @@ pub(crate) fn begin() {
         .wants_kernels()
         .then(|| running::start(config::options(), &mut process))
         .flatten();
+    if let Some(cupti) = &cupti {
+        cupti.record_stacks(config::options().records(Kind::Stacks));
+    }
     for note in &process.notes {
         complain(note);
     }

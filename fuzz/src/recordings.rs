@@ -42,7 +42,8 @@ pub fn check(recording: &Recording) {
         each! {
             kernels copies memsets graph_nodes graph_launches untimed_operations collectives nccl_channels nccl_proxy
             communicators api_calls synchronizations event_records overheads modules compilations markers payload_fields
-            object_names operators python_frames memory memory_pools counters external_correlations contexts streams clocks windows losses
+            object_names operators python_frames stack_frames launch_stacks memory memory_pools counters external_correlations contexts streams
+            clocks windows losses
         }
         assert_eq!(known, TABLE_NAMES.len(), "every table is checked here");
     }

@@ -12,7 +12,7 @@ In a notebook, over what the program says of a recording:
     run.events["kernels"].pandas()
     run.view()
 
-`gputrace.torch` marks operators and modules of PyTorch, `gputrace.lightning` and `gputrace.transformers` are callbacks, and
+`gputrace.torch` marks operators and modules of PyTorch, `gputrace.functions` functions of Python, `gputrace.lightning` and `gputrace.transformers` are callbacks, and
 `gputrace.nvtx` has ranges by hand. Each is imported when it is used.
 """
 

@@ -25,6 +25,9 @@ _VERSION = 3
 # NVTX_CB_MODULE_CORE, and the slots of it that are called here (NVTX_CBID_CORE_*).
 _CORE, _SLOTS = 1, 16
 _MARK_A, _RANGE_PUSH_A, _RANGE_POP = 2, 9, 11
+# NVTX_CB_MODULE_CORE2, which has as many (NVTX_CBID_CORE2_Domain*).
+_CORE2 = 5
+_DOMAIN_PUSH, _DOMAIN_POP, _DOMAIN_REGISTER_A, _DOMAIN_CREATE_A = 4, 5, 10, 12
 
 _Slots = ctypes.c_void_p * _SLOTS
 _Table = ctypes.POINTER(ctypes.c_void_p) * (_SLOTS + 1)
@@ -51,16 +54,42 @@ class _VersionInfo(ctypes.Structure):
     ]
 
 
+class _Attributes(ctypes.Structure):
+    """nvtxEventAttributes_t, with a message alone."""
+
+    _fields_ = [
+        ("version", ctypes.c_uint16),
+        ("size", ctypes.c_uint16),
+        ("category", ctypes.c_uint32),
+        ("color_type", ctypes.c_int32),
+        ("color", ctypes.c_uint32),
+        ("payload_type", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("payload", ctypes.c_uint64),
+        ("message_type", ctypes.c_int32),
+        ("message", ctypes.c_void_p),
+    ]
+
+
+#: NVTX_MESSAGE_TYPE_REGISTERED.
+_REGISTERED = 3
+
+
 class _Client:
     """Our side of the contract. What the library was given addresses of lives as long as the process."""
 
     def __init__(self, path: str) -> None:
-        self._slots = _Slots()
-        self._table = _Table()
-        first = ctypes.addressof(self._slots)
-        for slot in (_MARK_A, _RANGE_PUSH_A, _RANGE_POP):
-            address = first + slot * ctypes.sizeof(ctypes.c_void_p)
-            self._table[slot] = ctypes.cast(address, ctypes.POINTER(ctypes.c_void_p))
+        used = {
+            _CORE: (_MARK_A, _RANGE_PUSH_A, _RANGE_POP),
+            _CORE2: (_DOMAIN_PUSH, _DOMAIN_POP, _DOMAIN_REGISTER_A, _DOMAIN_CREATE_A),
+        }
+        self._slots = {module: _Slots() for module in used}
+        self._tables = {module: _Table() for module in used}
+        for module, slots in used.items():
+            first = ctypes.addressof(self._slots[module])
+            for slot in slots:
+                address = first + slot * ctypes.sizeof(ctypes.c_void_p)
+                self._tables[module][slot] = ctypes.cast(address, ctypes.POINTER(ctypes.c_void_p))
         self._callbacks = _Callbacks(ctypes.sizeof(_Callbacks), _GetModule(self._get_module))
         self._set_version = ctypes.CFUNCTYPE(None, ctypes.c_uint32)(lambda version: None)
         self._version = _VersionInfo(
@@ -76,18 +105,29 @@ class _Client:
         self.pop: Optional[Callable[[], int]] = None
         self.mark: Optional[Callable[[bytes], None]] = None
         if taken:
-            self.push = self._function(_RANGE_PUSH_A, ctypes.c_int, ctypes.c_char_p)
-            self.pop = self._function(_RANGE_POP, ctypes.c_int)
-            self.mark = self._function(_MARK_A, None, ctypes.c_char_p)
+            self.push = self._function(_CORE, _RANGE_PUSH_A, ctypes.c_int, ctypes.c_char_p)
+            self.pop = self._function(_CORE, _RANGE_POP, ctypes.c_int)
+            self.mark = self._function(_CORE, _MARK_A, None, ctypes.c_char_p)
 
-    def _function(self, slot: int, result: Any, *arguments: Any) -> Optional[Callable[..., Any]]:
-        address = self._slots[slot]
+    def domain(self, name: bytes) -> Optional[_Domain]:
+        """A domain, where the library has them."""
+        pointer, number = ctypes.c_void_p, ctypes.c_int
+        create = self._function(_CORE2, _DOMAIN_CREATE_A, pointer, ctypes.c_char_p)
+        register = self._function(_CORE2, _DOMAIN_REGISTER_A, pointer, pointer, ctypes.c_char_p)
+        push = self._function(_CORE2, _DOMAIN_PUSH, number, pointer, pointer)
+        pop = self._function(_CORE2, _DOMAIN_POP, number, pointer)
+        if create and register and push and pop:
+            return _Domain(create(name), register, push, pop)
+        return None
+
+    def _function(self, module: int, slot: int, result: Any, *arguments: Any) -> Optional[Callable[..., Any]]:
+        address = self._slots[module][slot]
         return ctypes.PYFUNCTYPE(result, *arguments)(address) if address else None
 
     def _get_module(self, module: int, table: Any, size: Any) -> int:
-        if module != _CORE:
+        if module not in self._tables:
             return 0
-        table[0] = ctypes.addressof(self._table)
+        table[0] = ctypes.addressof(self._tables[module])
         if size:
             size[0] = _SLOTS
         return 1
@@ -98,6 +138,22 @@ class _Client:
         if table == _VERSION_INFO:
             return ctypes.addressof(self._version)
         return None
+
+
+class _Domain:
+    """Ranges in a domain, each by a text that the library is told once."""
+
+    def __init__(self, handle: int, register: Callable[..., Any], push: Callable[..., Any], pop: Callable[..., Any]) -> None:
+        self.handle = handle
+        self.push = push
+        self.pop = pop
+        self._register = register
+
+    def attributes(self, text: str) -> _Attributes:
+        """What a push of this text is called with, by its address."""
+        message = self._register(self.handle, _bytes(text))
+        size = ctypes.sizeof(_Attributes)
+        return _Attributes(version=_VERSION, size=size, message_type=_REGISTERED, message=message)
 
 
 _client: Optional[_Client] = None
@@ -163,3 +219,9 @@ def _functions() -> Optional[tuple[Callable[[bytes], int], Callable[[], int]]]:
     """Push and pop as they are called most cheaply: with bytes, without a look at whether anyone records."""
     client = _client if _is_attached else _attach()
     return (client.push, client.pop) if client and client.push and client.pop else None
+
+
+def _domain(name: str) -> Optional[_Domain]:
+    """A domain of this name, where anyone records."""
+    client = _client if _is_attached else _attach()
+    return client.domain(_bytes(name)) if client else None

@@ -28,13 +28,15 @@ class operators(contextlib.ContextDecorator):
     """Marks operators and modules of the calling thread, and of the backward passes that it starts, while its body runs.
 
     `shapes`: with the sizes of inputs. `types`: with their types too, which PyTorch's own ranges do not have: each operator then
-    goes through Python, which takes tens of times as long. `modules`: modules as well.
+    goes through Python, which takes tens of times as long. `modules`: modules as well. `functions`: all functions of Python as well, as
+    `gputrace.functions` does.
     """
 
-    def __init__(self, shapes: bool = True, types: bool = False, modules: bool = True) -> None:
+    def __init__(self, shapes: bool = True, types: bool = False, modules: bool = True, functions: bool = False) -> None:
         self.shapes = shapes
         self.types = types
         self.modules = modules
+        self.functions = functions
         self._entered: List[contextlib.ExitStack] = []
 
     def __enter__(self) -> operators:
@@ -42,6 +44,10 @@ class operators(contextlib.ContextDecorator):
         functions = nvtx._functions()
         if functions is not None:
             with contextlib.ExitStack() as entering:
+                if self.functions:
+                    from .functions import functions as functions_of_python
+
+                    entering.enter_context(functions_of_python())
                 if self.modules:
                     entering.enter_context(_modules(*functions))
                 entering.enter_context(self._operators(*functions))
@@ -64,11 +70,11 @@ class operators(contextlib.ContextDecorator):
 _enabled: Optional[operators] = None
 
 
-def enable(shapes: bool = True, types: bool = False, modules: bool = True) -> None:
+def enable(shapes: bool = True, types: bool = False, modules: bool = True, functions: bool = False) -> None:
     """Marks operators and modules from now on: `operators` for programs without a place for a `with`."""
     global _enabled
     disable()
-    _enabled = operators(shapes, types, modules)
+    _enabled = operators(shapes, types, modules, functions)
     _enabled.__enter__()
 
 

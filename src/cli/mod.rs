@@ -68,6 +68,7 @@ Parts of a run:
   gputrace record --delay 60 --duration 30 -- python train.py
   gputrace record --max-size 2G -- python train.py              the newest 2 GiB
   gputrace record --kinds +memory,-calls --ranks 0,8 -- torchrun --nproc-per-node 8 train.py
+  gputrace record --kinds +stacks -- ./train                    which functions launched what: analyze --by stack
   kill -USR1 RECORDER                             switches recording on and off
 
 Formats of other tools, after each active window of the schedule or at the end:

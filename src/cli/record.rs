@@ -25,7 +25,7 @@ pub struct RecordArgs {
     #[arg(long = "sim", value_name = "KEY=VALUE", value_parser = parse_setting)]
     pub simulation: Vec<(String, String)>,
     /// What to record: kernels, copies, memsets, calls, synchronizations, collectives, ranges, overheads, modules,
-    /// devices, host; and memory, proxy, channels, which cost more and are off. `+memory,-calls` changes that list
+    /// devices, host; and memory, proxy, channels, stacks, which cost more and are off. `+memory,-calls` changes that list
     #[arg(long, value_name = "LIST", value_parser = parse_kinds, allow_hyphen_values = true, help_heading = WHAT)]
     pub kinds: Option<Kinds>,
     /// Only these ranks: 0,8 or 0..7 (both counted)
@@ -145,6 +145,9 @@ pub(super) fn parse_kinds(text: &str) -> Result<Kinds, String> {
         } else {
             kinds.insert(kind);
         }
+    }
+    if kinds.contains(&Kind::Stacks) && !kinds.contains(&Kind::Calls) {
+        return Err("stacks are those of calls: record calls, too".to_owned());
     }
     Ok(Kinds(kinds))
 }

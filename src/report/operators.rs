@@ -23,7 +23,7 @@ pub enum By {
     Module,
     /// Modules by class
     Class,
-    /// Python stacks, as a tree
+    /// Stacks of the host, as a tree: Python functions and native ones
     Stack,
     /// Operators, by the GPU memory that they allocated
     Memory,
@@ -75,7 +75,7 @@ fn operators(all: &Attribution, top: usize) -> Vec<Vec<String>> {
     });
     let mut rows: Vec<Vec<String>> = rows.collect();
     // What is nobody's is as much a part of the whole.
-    let Some(unattributed) = all.unattributed else {
+    let Some(unattributed) = all.unattributed.filter(|_| !all.operators.is_empty()) else {
         return rows;
     };
     let others = all.operators.get(top..).unwrap_or_default();
@@ -438,7 +438,7 @@ pub(super) fn print_by(analysis: &Analysis, by: By, top: usize, head: impl Fn())
                 |stack, depth| stack_cells(stack, depth, &unattributed),
             );
             let headings = ["kernels", "with callees", "share", "own", "of it backward"];
-            print("Python stacks", "function", &headings, &rows, Overflow::Drop)
+            print("Stacks", "function", &headings, &rows, Overflow::Drop)
         }
     }
 }

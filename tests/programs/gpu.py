@@ -31,12 +31,17 @@ class Gpu:
         context, module = ctypes.c_void_p(), ctypes.c_void_p()
         self.function, self.memory = ctypes.c_void_p(), ctypes.c_uint64()
         check(self.driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device), "cuDevicePrimaryCtxRetain")
-        check(self.driver.cuCtxSetCurrent(context), "cuCtxSetCurrent")
+        self.context = context
+        self.use()
         check(self.driver.cuModuleLoadData(ctypes.byref(module), CODE), "cuModuleLoadData")
         check(self.driver.cuModuleGetFunction(ctypes.byref(self.function), module, b"scale"), "cuModuleGetFunction")
         numbers = (ctypes.c_float * NUMBERS)(*[1.0] * NUMBERS)
         check(self.driver.cuMemAlloc_v2(ctypes.byref(self.memory), ctypes.sizeof(numbers)), "cuMemAlloc")
         check(self.driver.cuMemcpyHtoD_v2(self.memory, numbers, ctypes.sizeof(numbers)), "cuMemcpyHtoD")
+
+    def use(self):
+        """On a thread, before it launches."""
+        check(self.driver.cuCtxSetCurrent(self.context), "cuCtxSetCurrent")
 
     def launch(self, count, factor=1.0):
         factor, numbers = ctypes.c_float(factor), ctypes.c_int(NUMBERS)

@@ -272,7 +272,7 @@ static struct {
   const void *graph;
 } resource_data;
 static const size_t graph[4] = {1, 2, 3, 4};
-static const uint32_t enter[16];
+static const uint32_t enter[18];
 static void request(void) {
   ((void (*)(uint8_t **, size_t *, size_t *))callback("stub_requested"))(&buffer, &bytes, &records);
 }
@@ -301,7 +301,9 @@ static void all_of_cupti(void) {
   }
   resource_data.graph = graph;
   static const uint32_t calls[][2] = {{1, 308}, {1, 309}, {1, 11}, {1, 322}, {1, 387}, {1, 389},
-                                      {1, 544}, {1, 545}, {3, 9},  {3, 13},  {3, 17},  {3, 20}};
+                                      {1, 544}, {1, 545}, {3, 9},  {3, 13},  {3, 17},  {3, 20},
+                                      /* Launches, by the driver and the runtime. */
+                                      {1, 307}, {2, 211}};
   char name[64];
   for (size_t place = 0; place < sizeof calls / sizeof *calls; place++) {
     domain = calls[place][0];

@@ -41,6 +41,7 @@ mod safety_threads;
 mod sbatch;
 mod second_subscriber;
 mod shapes;
+mod stacks;
 mod steps_ahead;
 mod stream_waits;
 mod trouble;

@@ -66,7 +66,9 @@ fn a_program_whose_first_use_of_the_gpu_is_on_a_small_stack() {
 /// How deep each way into the collector goes, in bytes, by what it is.
 fn depths(version: Option<&str>) -> Vec<(u64, String)> {
     let cupti = compiled_with("stub_cupti", &["-shared", "-fPIC"]);
-    let mut case = Case::new(compiled("stack"), &[""; 0]).env("GPUTRACE_CUPTI", cupti);
+    let mut case = Case::new(compiled("stack"), &[""; 0])
+        .env("GPUTRACE_CUPTI", cupti)
+        .options(&["--kinds", "+stacks"]);
     if let Some(version) = version {
         case = case.env("STUB_CUPTI_VERSION", version);
     }
@@ -80,6 +82,7 @@ fn depths(version: Option<&str>) -> Vec<(u64, String)> {
     // What was measured was at work.
     assert!(process.header.ended_ns.is_some() && process.tables.markers.start_ns.len() > 5);
     assert!(!process.tables.communicators.communicator.is_empty());
+    assert_eq!(process.tables.launch_stacks.frame.len(), 2);
     let depth = |line: &str| {
         let (bytes, what) = line.split_once(' ')?;
         Some((bytes.parse().ok()?, what.to_owned()))

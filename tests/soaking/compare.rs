@@ -86,8 +86,8 @@ pub fn differences(whole: &Recording, left: &Recording) -> Vec<(String, &'static
             all, now, differ, process.folder,
             kernels copies memsets graph_nodes graph_launches untimed_operations collectives nccl_channels nccl_proxy
             communicators api_calls synchronizations event_records overheads modules compilations markers
-            payload_fields object_names operators python_frames memory memory_pools counters external_correlations contexts streams
-            clocks windows losses
+            payload_fields object_names operators python_frames stack_frames launch_stacks memory memory_pools counters
+            external_correlations contexts streams clocks windows losses
         );
     }
     differ

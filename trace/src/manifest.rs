@@ -236,7 +236,7 @@ pub struct CollectorCost {
     pub process_cpu_ns: u64,
     /// CPU time of the collector's own threads, nanoseconds.
     pub own_cpu_ns: u64,
-    /// Callbacks on the program's threads (and CUPTI's) by their kind: "buffers", "nvtx", "nccl", "calls", "others".
+    /// Callbacks on the program's threads (and CUPTI's) by their kind: "buffers", "nvtx", "nccl", "calls", "others", "stacks".
     pub callbacks: BTreeMap<String, CallbackCost>,
     /// Buffers that CUPTI asked for.
     pub buffers_requested: u64,

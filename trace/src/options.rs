@@ -45,6 +45,8 @@ pub enum Kind {
     Proxy,
     /// NCCL's kernels by channel.
     Channels,
+    /// Stacks of the host at launches, copies and memsets.
+    Stacks,
     /// Samples of the devices' state (NVML), by the recorder.
     Devices,
     /// Samples of the host's state (/proc), by the recorder.
@@ -53,7 +55,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, in the order in which help lists them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Kernels,
         Self::Copies,
         Self::Memsets,
@@ -66,6 +68,7 @@ impl Kind {
         Self::Memory,
         Self::Proxy,
         Self::Channels,
+        Self::Stacks,
         Self::Devices,
         Self::Host,
     ];
@@ -73,7 +76,7 @@ impl Kind {
     /// Whether it is recorded unless asked otherwise: all but those that cost something.
     #[must_use]
     pub fn is_usual(self) -> bool {
-        !matches!(self, Self::Memory | Self::Proxy | Self::Channels)
+        !matches!(self, Self::Memory | Self::Proxy | Self::Channels | Self::Stacks)
     }
 
     /// The word for it.
@@ -92,6 +95,7 @@ impl Kind {
             Self::Memory => "memory",
             Self::Proxy => "proxy",
             Self::Channels => "channels",
+            Self::Stacks => "stacks",
             Self::Devices => "devices",
             Self::Host => "host",
         }

@@ -570,6 +570,37 @@ macro_rules! each_table {
             number: Option<u32>,
         }
 
+        /// Functions of the host that launched something, each called by another: a tree, in which a caller comes before what it
+        /// calls. Native code alone; Python's functions are in `python_frames`.
+        stack_frames: StackFrame / StackFrames, Standing, Few {
+            /// Its number in the process.
+            frame: u32,
+            /// The number of its caller; null for the outermost.
+            parent: Option<u32>,
+            /// The function's name in the object's symbol table, mangled; null where it has none for it.
+            function: Option<NameId>,
+            /// The path of the program or library that it is in; null of code that was made at run time, and of what stands for
+            /// callers that were not recorded.
+            object: Option<NameId>,
+            /// Where the function begins in the object (its address there, as `nm` has it); without a function, the address
+            /// that the call returns to; without an object, 0 for callers that were not recorded.
+            address: u64,
+            /// The object's build id in hexadecimal, by which its debug information can be found later.
+            build_id: Option<NameId>,
+        }
+
+        /// From which stack each launch, copy and memset was called.
+        launch_stacks: LaunchStack / LaunchStacks, Details, Packed {
+            /// When the call began.
+            time_ns: TimeNs,
+            /// Host thread.
+            thread: u32,
+            /// Joins it to its call, and so to what it launched.
+            correlation: u32,
+            /// The innermost function of the stack, of those in `stack_frames`.
+            frame: u32,
+        }
+
         /// Allocations and frees of device memory.
         memory: MemoryEvent / MemoryEvents, Details, Packed {
             /// When.

@@ -1,5 +1,5 @@
 // @ts-check
-/** In the details of an operation: which operator, module and Python functions launched it. */
+/** In the details of an operation: which operator, module and functions of the host launched it. */
 
 import { h } from "./dom.js";
 import { count, middle } from "./format.js";
@@ -8,7 +8,8 @@ import { frameOf, inputs } from "./shapes.js";
 
 /**
  * @typedef {{name: string, input_dims: string | null, input_types: string | null, ref: any}} OperatorOf
- * @typedef {{operator: OperatorOf | null, module: string | null, pass: string | null, stack: string[], more_frames: number}} LaunchedBy
+ * @typedef {{operator: OperatorOf | null, module: string | null, pass: string | null, stack: string[], native_frames: number,
+ *   more_frames: number}} LaunchedBy
  */
 
 /** Letters of shapes that have room. */
@@ -62,8 +63,8 @@ export class LauncherPart {
     );
   }
 
-  /** The Python functions, innermost first. @private @param {LaunchedBy} by @param {HTMLElement} inTable leads to their table */
-  stack({ stack, more_frames: more }, inTable) {
+  /** The functions, innermost first. @private @param {LaunchedBy} by @param {HTMLElement} inTable leads to their table */
+  stack({ stack, native_frames: native, more_frames: more }, inTable) {
     const words = (/** @type {string} */ frame) => {
       const { name, place } = frameOf(frame);
       return [middle(name, ROOM), place && h("span", { class: "faint" }, ` ${place}`)];
@@ -72,7 +73,7 @@ export class LauncherPart {
     const element = h(
       "details",
       { class: "launcher-stack", open: this.open },
-      h("summary", { title: stack[0] }, h("span", { class: "quiet" }, "Python "), words(stack[0]), inTable),
+      h("summary", { title: stack[0] }, h("span", { class: "quiet" }, native > 0 ? "Called by " : "Python "), words(stack[0]), inTable),
       h("ol", {}, stack.slice(1).map(line), more > 0 && h("li", { class: "faint" }, `and ${count(more)} more`)),
     );
     element.addEventListener("toggle", () => (this.open = element.open));

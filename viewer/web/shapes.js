@@ -42,11 +42,13 @@ export function inputs(dims, types) {
 }
 
 /**
- * A Python function, "/a/torch/nn/modules/module.py(1743): _call_impl": its name, and where it is as far as that has to be said.
- * What is no function of a file is a name alone.
+ * A Python function, "/a/torch/nn/modules/module.py(1743): _call_impl", or a native one, "at::_ops::mm::call [libtorch_cpu.so]": its
+ * name, and where it is as far as that has to be said. What is no function of a file is a name alone.
  * @param {string} frame
  */
 export function frameOf(frame) {
   const [, path, line, name] = frame.match(/^(.*)(\(\d+\)): (.+)$/s) ?? [];
-  return name ? { name, place: path.split("/").slice(-2).join("/") + line } : { name: frame, place: "" };
+  if (name) return { name, place: path.split("/").slice(-2).join("/") + line };
+  const [, native, library] = frame.match(/^(.+) \[([^[\]]+)\]$/s) ?? [];
+  return native ? { name: native, place: library } : { name: frame, place: "" };
 }

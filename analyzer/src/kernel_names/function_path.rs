@@ -30,6 +30,27 @@ pub fn demangled(name: &str) -> Cow<'_, str> {
     }
 }
 
+/// A function of the host as its author wrote it, by its name in a symbol table: C++'s without return type, arguments of templates,
+/// parameters and anonymous namespaces, Rust's without the hash.
+pub(crate) fn host_function(name: &str) -> String {
+    let is_rust = name.starts_with("_R") || name.starts_with("_ZN") && name.contains("17h");
+    if is_rust
+        && name.len() <= LONGEST
+        && let Ok(rust) = rustc_demangle::try_demangle(name)
+    {
+        return format!("{rust:#}");
+    }
+    let text = demangled(name);
+    if matches!(text, Cow::Borrowed(_)) {
+        return name.to_owned();
+    }
+    let path: Vec<&str> = path(&text).iter().map(|segment| segment.name).collect();
+    if path.is_empty() {
+        return text.into_owned();
+    }
+    path.join("::")
+}
+
 /// A part of a path: `dispatch<8>` has the name `dispatch` and the arguments `<8>`.
 pub(super) struct Segment<'a> {
     pub name: &'a str,
@@ -177,4 +198,27 @@ fn group_len(text: &str) -> usize {
         }
     }
     text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_the_host_are_called_as_their_authors_wrote_them() {
+        for (symbol, name) in [
+            ("main", "main"),
+            ("_ZN2at4_ops2mm4callERKNS_6TensorES4_", "at::_ops::mm::call"),
+            ("_ZN12_GLOBAL__N_14stepILi3EEEvi", "step"),
+            ("_ZZN3foo3barEvENKUlvE_clEv", "foo::bar::{lambda()#1}::operator()"),
+            ("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write"),
+            (
+                "_RNvNtCsgEmfK2I1SDS_4core9panicking14panic_nounwind",
+                "core::panicking::panic_nounwind",
+            ),
+            ("_Znot mangled", "_Znot mangled"),
+        ] {
+            assert_eq!(host_function(symbol), name);
+        }
+    }
 }

@@ -10,6 +10,7 @@ mod function_path;
 use gputrace_trace::collective_names::function_name;
 
 pub use function_path::demangled;
+pub(crate) use function_path::host_function;
 use function_path::{Segment, first_argument, is_of_word, path, starts_with_any};
 
 use crate::glob;

@@ -8,7 +8,7 @@ use super::modules::{ModuleAnalysis, ModuleClassAnalysis};
 use super::products::{Peak, ProductAnalysis};
 use super::stacks::StackAnalysis;
 
-/// What each operator, module and Python function launched on a device.
+/// What each operator, module and function of the host launched on a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attribution {
     /// By operator name, longest `direct_ns` first. Operators that launched nothing are listed under the process's first device.
@@ -21,9 +21,9 @@ pub struct Attribution {
     pub modules: Vec<ModuleAnalysis>,
     /// Modules by class, longest first.
     pub module_classes: Vec<ModuleClassAnalysis>,
-    /// Python stacks as a tree: a caller comes before the functions that it calls.
+    /// Stacks of the host as a tree, of Python's functions and native ones: a caller comes before the functions that it calls.
     pub stacks: Vec<StackAnalysis>,
-    /// GPU time that can't be attributed; null where neither operators nor Python functions are recorded.
+    /// GPU time that can't be attributed; null where neither operators nor functions of the host are recorded.
     pub unattributed: Option<Unattributed>,
     /// The device's memory, and how much of it nobody is known for; null where neither operators nor Python functions, or no
     /// allocations are recorded.
@@ -48,6 +48,7 @@ pub struct Unattributed {
     pub launch_not_recorded_ns: i64,
     /// Launched by a call outside of all modules, and not in the backward pass of one.
     pub no_module_ns: i64,
-    /// Launched by a call outside of all Python functions, and not in the backward pass of what one did.
+    /// Launched by a call whose stack is not known: outside of all Python functions, and not in the backward pass of what one did, and
+    /// without native functions.
     pub no_stack_ns: i64,
 }

@@ -11,6 +11,8 @@ pub(super) struct Launched {
     pub(super) sum: Sum,
     pub(super) operator: u32,
     pub(super) frame: u32,
+    /// The innermost native function of its stack.
+    pub(super) native: u32,
     pub(super) module: u32,
     pub(super) pass: Pass,
     /// Its kernel works on TF32 matrix units, by its name.

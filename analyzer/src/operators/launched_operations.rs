@@ -1,9 +1,10 @@
-//! For pictures: under which modules and Python functions each operation of a device was launched.
+//! For pictures: under which modules and functions each operation of a device was launched.
 
 use gputrace_trace::{Interner, NameId};
 use rustc_hash::FxHashMap;
 
 use super::launched::Launched;
+use super::native::{Below, Native};
 use super::nesting::NONE;
 use crate::operation_name::Name;
 use crate::operations::Operation;
@@ -37,7 +38,7 @@ impl OperationRow {
 pub enum Launcher {
     /// A module.
     Module,
-    /// A Python function.
+    /// A function, of Python or native.
     Function,
 }
 
@@ -53,6 +54,8 @@ struct Paths {
 struct Finding<'a> {
     paths: Paths,
     known: FxHashMap<(u32, NameId), u32>,
+    /// The same of native functions, by the numbers of their names.
+    known_native: FxHashMap<(u32, u32), u32>,
     /// By place of a frame: its path.
     of_place: FxHashMap<u32, u32>,
     names: &'a Interner,
@@ -63,6 +66,7 @@ impl<'a> Finding<'a> {
         Self {
             paths: Paths::default(),
             known: FxHashMap::default(),
+            known_native: FxHashMap::default(),
             of_place: FxHashMap::default(),
             names,
         }
@@ -100,7 +104,19 @@ impl<'a> Finding<'a> {
     }
 }
 
-/// The operations of a device by the modules and Python functions that launched them.
+impl Finding<'_> {
+    /// The path of a native function below another path.
+    fn native(&mut self, above: u32, name: u32, text: &str) -> u32 {
+        let paths = &mut self.paths;
+        *self.known_native.entry((above, name)).or_insert_with(|| {
+            paths.names.push(text.to_owned());
+            paths.parents.push(above);
+            u32::try_from(paths.names.len() - 1).unwrap_or(NONE)
+        })
+    }
+}
+
+/// The operations of a device by the modules and functions that launched them.
 #[derive(Clone, Debug, Default)]
 pub struct LaunchedOperations {
     /// The process's place in the recording.
@@ -118,20 +134,25 @@ impl LaunchedOperations {
     pub(super) fn new<'a>(
         operations: &[Operation],
         launched: &[Launched],
-        names: &'a Interner,
+        (names, native): (&'a Interner, &Native),
         (frame, module): (impl Fn(u32) -> Option<u32>, impl Fn(u32) -> Option<u32>),
         name: impl Fn(u32) -> NameId,
         module_name: impl Fn(&'a str) -> &'a str,
     ) -> Self {
         let (mut modules, mut functions) = (Finding::new(names), Finding::new(names));
+        let mut below = Below::new(native);
         let of = launched
             .iter()
-            .filter(|one| one.module != NONE || one.frame != NONE)
+            .filter(|one| one.module != NONE || one.frame != NONE || one.native != NONE)
             .map(|one| {
+                let python = functions.path(one.frame, &frame, &name, |text| text);
+                let function = below.find(python, one.native, |above, name| {
+                    functions.native(above, name, native.text(name))
+                });
                 (
                     OperationRow::of(&operations[one.place as usize]),
                     modules.path(one.module, &module, &name, &module_name),
-                    functions.path(one.frame, &frame, &name, |text| text),
+                    function,
                 )
             });
         let operations = of.collect();

@@ -12,6 +12,7 @@ mod launched;
 mod launched_by;
 mod launched_operations;
 mod modules;
+mod native;
 mod nesting;
 mod over_ranks;
 mod peaks;
@@ -42,6 +43,8 @@ use launched_by::LaunchedBy;
 pub use launched_operations::{LaunchedOperations, Launcher, OperationRow};
 use modules::Modules;
 pub use modules::{ModuleAnalysis, ModuleClassAnalysis, ModuleTimes};
+use native::Native;
+pub use native::{native_name, runs_python};
 use nesting::{NONE, Nesting};
 pub(crate) use over_ranks::over_ranks;
 use peaks::Peaks;
@@ -62,6 +65,7 @@ pub(crate) struct Attributions<'a> {
     process: &'a Process,
     names: &'a Interner,
     by: LaunchedBy<'a>,
+    native: Native,
     host: HostTimes,
     modules: Modules<'a>,
     /// The first device: it also lists the operators that launched nothing.
@@ -84,6 +88,7 @@ impl<'a> Attributions<'a> {
             process,
             names,
             by,
+            native: Native::new(process, names),
             host,
             modules,
             first,
@@ -104,7 +109,7 @@ impl<'a> Attributions<'a> {
         in_detail: bool,
     ) -> OnDevice {
         let by = &self.by;
-        if by.operators.is_empty() && by.frames.is_empty() {
+        if by.operators.is_empty() && by.frames.is_empty() && self.native.is_empty() {
             return OnDevice::default();
         }
         let mut unattributed = Unattributed::default();
@@ -123,6 +128,9 @@ impl<'a> Attributions<'a> {
                 sum,
                 operator: by.operator(call.row),
                 frame: by.frame(call.row),
+                native: self
+                    .native
+                    .leaf(self.process.tables.api_calls.correlation[call.row as usize]),
                 module,
                 pass,
                 is_tf32: is_tf32.is(operation.name, self.names),
@@ -136,7 +144,7 @@ impl<'a> Attributions<'a> {
             if one.module == NONE {
                 add(&mut unattributed.no_module_ns, sum);
             }
-            if one.frame == NONE {
+            if one.frame == NONE && one.native == NONE {
                 add(&mut unattributed.no_stack_ns, sum);
             }
             launched.push(one);
@@ -191,6 +199,7 @@ impl<'a> Attributions<'a> {
             module_classes,
             stacks: stacks::stacks(
                 &by.frames,
+                &self.native,
                 &launched,
                 &self.process.tables.python_frames,
                 self.names,
@@ -210,7 +219,7 @@ impl<'a> Attributions<'a> {
         LaunchedOperations::new(
             operations,
             launched,
-            self.names,
+            (self.names, &self.native),
             (|place| frames.parent(place), |place| self.by.module_around(place)),
             |place| names[frames.row(place)],
             |text| module_name(text).unwrap_or(text),

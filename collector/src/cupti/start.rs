@@ -19,7 +19,7 @@ use crate::user_defined::{self, Attempt, Second};
 use crate::{buffers, callbacks};
 
 /// CUPTI's number of us, where we are its one subscriber.
-static SUBSCRIBER: AtomicUsize = AtomicUsize::new(0);
+pub(super) static SUBSCRIBER: AtomicUsize = AtomicUsize::new(0);
 
 impl Cupti {
     /// Finds CUPTI and switches its recording on. What could not be switched on is noted.

@@ -4,12 +4,16 @@ use super::Cupti;
 use super::find::driver_version;
 use super::functions::{CHOSEN_CALLS_SINCE, SUCCESS};
 use super::lost;
-use crate::decode::{PROBE, wanted_callbacks};
+use super::start::SUBSCRIBER;
+use crate::callbacks::{DRIVER_API, RUNTIME_API};
+use crate::decode::{PROBE, wanted_callbacks, work_callbacks};
 use gputrace_trace::options::CollectorOptions;
 
 use super::wanted::wanted_kinds;
 use crate::records::kind;
-use crate::{buffers, kinds};
+use crate::user_defined::Second;
+use crate::{buffers, kinds, stacks};
+use std::sync::atomic::Ordering;
 
 impl Cupti {
     /// Asks for a kind's records. Gives CUPTI's result.
@@ -108,6 +112,31 @@ impl Cupti {
             }
         }
         self.switch_calls(on);
+        if stacks::are_wanted() {
+            self.tell_of_launches(on);
+        }
+    }
+
+    /// From now on stacks of launches are recorded, or not.
+    pub(crate) fn record_stacks(&self, wanted: bool) {
+        if stacks::want(wanted) != wanted {
+            self.tell_of_launches(wanted);
+        }
+    }
+
+    /// Has CUPTI call us back for each call that puts work on a device, or no longer.
+    fn tell_of_launches(&self, on: bool) {
+        let Some(enable_callback) = self.functions().enable_callback else {
+            return;
+        };
+        let alone = || SUBSCRIBER.load(Ordering::Relaxed);
+        let subscriber = self.second().map_or_else(alone, Second::subscriber);
+        for (api, domain) in [(kind::DRIVER, DRIVER_API), (kind::RUNTIME, RUNTIME_API)] {
+            for id in work_callbacks(api, |api, callback| self.callback_name(api, callback)) {
+                // SAFETY: plain values; a CUPTI that does not know a callback refuses it, which costs those stacks.
+                unsafe { enable_callback(u32::from(on), subscriber, domain, id) };
+            }
+        }
     }
 
     /// Of what is switched on, what other options than those of the start leave out; and in words what they want and is not on.

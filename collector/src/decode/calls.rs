@@ -106,7 +106,8 @@ pub fn is_wanted(name: &str) -> bool {
     WANTED.iter().any(|wanted| name.starts_with(wanted))
 }
 
-fn is_work(name: &str) -> bool {
+/// Whether a call of this name puts work on a device.
+pub(crate) fn is_work(name: &str) -> bool {
     let name = bare(name);
     WORK.iter().any(|work| name.starts_with(work))
 }
@@ -115,14 +116,27 @@ fn is_work(name: &str) -> bool {
 /// CUPTI has for them. Empty where it gives none.
 #[must_use]
 pub fn wanted_callbacks(api: u32, name_of: impl Fn(u32, u32) -> Option<String>) -> Vec<u32> {
-    let mut wanted = Vec::new();
+    callbacks(api, name_of, |name| is_wanted(name) || name == PROBE)
+}
+
+/// The calls of an API that put work on a device, likewise.
+pub(crate) fn work_callbacks(api: u32, name_of: impl Fn(u32, u32) -> Option<String>) -> Vec<u32> {
+    callbacks(api, name_of, is_work)
+}
+
+fn callbacks(
+    api: u32,
+    name_of: impl Fn(u32, u32) -> Option<String>,
+    is_meant: impl Fn(&str) -> bool,
+) -> Vec<u32> {
+    let mut meant = Vec::new();
     let mut unnamed = 0;
     for callback in 1..MOST_CALLBACKS {
         match name_of(api, callback) {
             Some(name) => {
                 unnamed = 0;
-                if is_wanted(&name) || name == PROBE {
-                    wanted.push(callback);
+                if is_meant(&name) {
+                    meant.push(callback);
                 }
             }
             None => unnamed += 1,
@@ -131,7 +145,7 @@ pub fn wanted_callbacks(api: u32, name_of: impl Fn(u32, u32) -> Option<String>) 
             break;
         }
     }
-    wanted
+    meant
 }
 
 /// Gives the name of a callback id: (kind, id) to text.
@@ -410,5 +424,12 @@ mod tests {
         assert_eq!(wanted_callbacks(kind::DRIVER, name_of), [307]);
         assert_eq!(wanted_callbacks(kind::RUNTIME, name_of), [211]);
         assert!(wanted_callbacks(kind::DRIVER, |_, _| None).is_empty());
+        let name_of = |_, callback| match callback {
+            1 => Some("cuMemAlloc_v2".to_owned()),
+            2 => Some("cuMemcpyHtoDAsync_v2".to_owned()),
+            3 => Some("cuStreamSynchronize".to_owned()),
+            _ => None,
+        };
+        assert_eq!(work_callbacks(kind::DRIVER, name_of), [2]);
     }
 }

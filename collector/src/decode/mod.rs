@@ -10,8 +10,8 @@ mod times;
 use gputrace_trace::manifest::Device;
 use gputrace_trace::writer::ProcessWriter;
 
-pub(crate) use calls::PROBE;
 pub use calls::{CallbackName, is_wanted as is_wanted_call, wanted_callbacks};
+pub(crate) use calls::{PROBE, is_work, work_callbacks};
 use rows::Rows;
 pub use times::Decoded;
 

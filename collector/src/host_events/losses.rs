@@ -11,10 +11,14 @@ pub(crate) enum Lost {
     Details,
     /// A text: the event that names it is there, without its name.
     Texts,
+    /// Stacks of launches.
+    Stacks,
+    /// The same, because there are too many different ones.
+    TooManyStacks,
 }
 
 /// What is lost of each kind, and what that touches.
-pub(super) const LOSSES: [(Lost, &str, &str); 4] = [
+pub(super) const LOSSES: [(Lost, &str, &str); 6] = [
     (Lost::Ranges, "NVTX ranges and marks", "steps and ranges"),
     (Lost::Operations, "NCCL operations", "collectives"),
     (
@@ -23,6 +27,12 @@ pub(super) const LOSSES: [(Lost, &str, &str); 4] = [
         "proxy steps and channels",
     ),
     (Lost::Texts, "names of ranges and operations", "names"),
+    (Lost::Stacks, "stacks of launches", "stacks"),
+    (
+        Lost::TooManyStacks,
+        "launches from stacks beyond those that there is room for",
+        "stacks",
+    ),
 ];
 
 /// Events that were lost on threads that have no ring: there was no memory for one, or the thread was ending.

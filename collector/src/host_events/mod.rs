@@ -27,7 +27,7 @@ pub(crate) use losses::{Lost, lose_elsewhere};
 #[cfg(test)]
 pub(crate) use ring::MOST_FIELDS;
 use ring::{Consumer, Producer};
-pub(crate) use rows::Rows;
+pub(crate) use rows::{Launch, Rows};
 pub(crate) use texts::{Registered, Text};
 
 use crate::forked;

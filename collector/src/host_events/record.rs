@@ -34,5 +34,7 @@ pub(crate) const ENUM: u8 = 14;
 pub(crate) const PAYLOAD: u8 = 15;
 /// A finished range around an operator of PyTorch's (`nvtx::Operator`).
 pub(crate) const OPERATOR_RANGE: u8 = 17;
-/// A finished range around a module of PyTorch's: the fields of [`RANGE`], up to the text.
-pub(crate) const MODULE_RANGE: u8 = 18;
+/// A finished range around a module of PyTorch's or a function of Python's: the fields of [`RANGE`], up to the text.
+pub(crate) const PYTHON_RANGE: u8 = 18;
+/// A call that puts work on a device: when, and its correlation id with the number of the stack above it.
+pub(crate) const LAUNCH: u8 = 19;

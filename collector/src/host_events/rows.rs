@@ -57,8 +57,18 @@ pub(crate) struct Rows {
     details: Details,
     payloads: Payloads,
     record: Record,
+    /// Launches whose stacks are recorded.
+    pub(crate) launches: Vec<Launch>,
     /// What is told while the program runs.
     pub(crate) live: LiveOperations,
+}
+
+/// A call that put work on a device, with the number of its stack.
+pub(crate) struct Launch {
+    pub(crate) time_ns: TimeNs,
+    pub(crate) thread: u32,
+    pub(crate) correlation: u32,
+    pub(crate) stack: u32,
 }
 
 /// NCCL's operations, for those who are told of them while the program runs.
@@ -250,9 +260,9 @@ impl Rows {
                 let operator = nvtx::Operator::read(&record.fields);
                 self.operator(&operator, thread, writer, gate);
             }
-            record::MODULE_RANGE => {
+            record::PYTHON_RANGE => {
                 let range = nvtx::Range::read(&record.fields);
-                self.module(&range, thread, writer, gate);
+                self.python_frame(&range, thread, writer, gate);
             }
             record::RANGE_START => self.range_starts(&record.fields, thread, writer, gate),
             record::RANGE_END => self.range_ends(&record.fields, writer, gate),
@@ -298,6 +308,20 @@ impl Rows {
             record::NCCL_DETAIL_END => {
                 let names = names(&self.texts, &mut writer.names);
                 self.details.end(&record.fields, thread, &names);
+            }
+            record::LAUNCH => {
+                let [time_ns, what] = record.fields[..2] else {
+                    return false;
+                };
+                let time_ns = TimeNs(time_ns.cast_signed());
+                if gate.wants(Kind::Stacks) && gate.keeps_call(time_ns, "launch_stacks") {
+                    self.launches.push(Launch {
+                        time_ns,
+                        thread,
+                        correlation: what as u32,
+                        stack: (what >> 32) as u32,
+                    });
+                }
             }
             record::COMMUNICATOR => {
                 let communicator = nccl::Communicator::read(&record.fields);
@@ -369,7 +393,7 @@ impl Rows {
         });
     }
 
-    fn module(&self, range: &nvtx::Range, thread: u32, writer: &mut ProcessWriter, gate: &mut Gate) {
+    fn python_frame(&self, range: &nvtx::Range, thread: u32, writer: &mut ProcessWriter, gate: &mut Gate) {
         let start_ns = TimeNs(range.start_ns);
         if !gate.wants(Kind::Ranges) || !gate.keeps(start_ns, "python_frames") {
             return;

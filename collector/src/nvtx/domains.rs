@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::host_events::{BUDGET, Lost, Registered, Text, lose_elsewhere};
@@ -18,6 +19,11 @@ struct Domains {
     /// With fixed keys of the hash: random ones are a system call.
     numbers: HashMap<String, usize, BuildHasherDefault<DefaultHasher>>,
 }
+
+/// The domain in which our package for Python says which functions run (`python/gputrace/functions.py`).
+const PYTHON: &str = "gputrace.python";
+/// Its number, once a program has made it.
+static PYTHON_DOMAIN: AtomicU32 = AtomicU32::new(0);
 
 static DOMAINS: Mutex<Option<Domains>> = Mutex::new(None);
 static STRINGS: Registered = Registered::new();
@@ -37,6 +43,12 @@ pub(crate) fn domain_name(domain: usize) -> String {
         .as_ref()
         .and_then(|domains| domains.names.get(domain).cloned())
         .unwrap_or_default()
+}
+
+/// Whether ranges of a domain are functions of Python.
+#[inline]
+pub(super) fn is_python(domain: u32) -> bool {
+    domain != 0 && PYTHON_DOMAIN.load(Ordering::Relaxed) == domain
 }
 
 /// A domain's handle is its number plus one; null is the default domain.
@@ -59,6 +71,9 @@ pub(super) fn create_domain(name: &str) -> *const c_void {
             domains.names.push(name.to_owned());
             domains.numbers.insert(name.to_owned(), number);
             nccl::learn_domain(name, number as u32);
+            if name == PYTHON {
+                PYTHON_DOMAIN.store(number as u32, Ordering::Relaxed);
+            }
             number
         }
         None => {

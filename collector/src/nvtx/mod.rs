@@ -69,7 +69,8 @@ fn push(domain: u32, mut label: Label<'_>) -> c_int {
         }
         let mut range = match &said {
             Some(Said::Operator(operator)) => open_operator(thread, text, operator),
-            Some(Said::Module(_)) => Open::module(text),
+            Some(Said::Module(_)) => Open::frame(domain, text),
+            None if domains::is_python(domain) => Open::frame(domain, text),
             Some(Said::Own(_)) | None => Open::new(domain, text, &label),
         };
         // The clock last, so that what happens here is not in the range.

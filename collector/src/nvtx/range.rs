@@ -103,12 +103,12 @@ impl Open {
         Self::of(record::OPERATOR_RANGE, fields, count, 0)
     }
 
-    /// A module of PyTorch's, by its text.
+    /// A function of Python's, or a module of PyTorch's, by its text.
     #[inline]
-    pub(super) fn module(text: u64) -> Self {
+    pub(super) fn frame(domain: u32, text: u64) -> Self {
         let mut fields = [0; OPEN_FIELDS];
         fields[3] = text;
-        Self::of(record::MODULE_RANGE, fields, 4, 0)
+        Self::of(record::PYTHON_RANGE, fields, 4, domain)
     }
 
     #[inline]

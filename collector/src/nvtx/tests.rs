@@ -241,6 +241,31 @@ fn pytorchs_operators_and_modules_are_rows_of_their_own() {
 }
 
 #[test]
+fn functions_of_python_are_frames_whatever_ranges_lie_across_them() {
+    let turn = testing::turn();
+    let python = domains::domain_number(domains::create_domain("gputrace.python"));
+    let say = |domain, text: &str| {
+        push(
+            domain,
+            Label {
+                text: Text::new(text.as_bytes()),
+                ..Label::default()
+            },
+        )
+    };
+    assert_eq!((say(python, "a.py(1): f"), say(0, "nn.Module: Linear_0")), (0, 0));
+    assert_eq!(say(python, "a.py(5): g"), 1);
+    // The module ends within the function that began in it, as a hook's does.
+    assert_eq!((pop(0), pop(python), pop(python)), (0, 1, 0));
+    let (tables, names) = turn.written();
+    let frames = &tables.python_frames;
+    let found: Vec<&str> = frames.name.iter().map(|name| names.get(*name)).collect();
+    assert_eq!(found, ["nn.Module: Linear_0", "a.py(5): g", "a.py(1): f"]);
+    assert_eq!(tables.markers.len(), 0);
+    assert!(frames.start_ns[2] < frames.start_ns[1]);
+}
+
+#[test]
 fn numbered_operators_take_no_room_for_names() {
     let turn = testing::turn();
     for number in 0..20_000 {

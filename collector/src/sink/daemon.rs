@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use gputrace_trace::daemon::{Capture, Captured, Totals};
-use gputrace_trace::options::CollectorOptions;
+use gputrace_trace::options::{CollectorOptions, Kind};
 use gputrace_trace::{TimeNs, now};
 
 use super::Sink;
@@ -176,6 +176,9 @@ impl Sink {
             power::on();
             self.decoder.keep_times();
             missing = self.record_kinds(options);
+        }
+        if let Some(cupti) = &self.cupti {
+            cupti.record_stacks(on && options.records(Kind::Stacks));
         }
         self.gate.switch(on, at);
         let is_on = on && self.cupti.is_some();

@@ -39,7 +39,7 @@ use crate::host_events;
 use crate::records::RecordSizes;
 use crate::rivals::Rivals;
 use crate::windows::{Gate, HostRows, Records};
-use crate::{config, graphs, kinds, panics, power, walk};
+use crate::{config, graphs, kinds, panics, power, stacks, walk};
 
 /// For how long the end of the program is held up for buffers that CUPTI still has.
 const LAST_BUFFERS: Duration = Duration::from_millis(500);
@@ -62,6 +62,7 @@ pub(crate) struct Sink {
     cupti: Option<Cupti>,
     decoder: Decoder,
     host_events: host_events::Rows,
+    stacks: stacks::Rows,
     gate: Gate,
     rivals: Rivals,
     /// Since when nothing is wanted.
@@ -100,6 +101,7 @@ impl Sink {
             cupti,
             decoder: served::decoder(&sizes, cupti),
             host_events: host_events::Rows::default(),
+            stacks: stacks::Rows::default(),
             gate,
             rivals: Rivals::new(),
             off_since: None,
@@ -351,6 +353,8 @@ impl Sink {
         self.disk.header_changed |=
             self.host_events
                 .take(&mut self.disk.writer, &mut self.disk.header, &mut self.gate);
+        let launches = &mut self.host_events.launches;
+        self.stacks.take(launches, &mut self.disk.writer);
         if !self.is_unwanted && !config::wants_rank(config::options(), self.disk.header.rank) {
             self.abandon();
         }
@@ -395,6 +399,8 @@ impl Sink {
         self.disk.header_changed |=
             self.host_events
                 .finish(&mut self.disk.writer, &mut self.disk.header, &mut self.gate);
+        let launches = &mut self.host_events.launches;
+        self.stacks.take(launches, &mut self.disk.writer);
         if self.gate.is_partial() {
             self.gate.end();
             self.note_windows();

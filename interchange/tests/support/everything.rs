@@ -312,6 +312,30 @@ pub fn everything() -> Recording {
         thread: 4242,
         number: Some(u32::MAX),
     });
+    // A tree of functions, of which some are not known, and a caller that is not there.
+    for (frame, parent, function, object, address) in [
+        (0, None, None, None, 0),
+        (1, Some(0), Some(one), Some(other), 0x1040),
+        (2, Some(1), None, Some(other), u64::MAX),
+        (u32::MAX, Some(77), None, None, 5),
+    ] {
+        tables.stack_frames.push(StackFrame {
+            frame,
+            parent,
+            function,
+            object,
+            address,
+            build_id: object,
+        });
+    }
+    for (time_ns, frame) in [(at(1), 2), (at(80), u32::MAX), (at(81), 9)] {
+        tables.launch_stacks.push(LaunchStack {
+            time_ns,
+            thread: 4242,
+            correlation: 3,
+            frame,
+        });
+    }
     tables.memory.push(MemoryEvent {
         time_ns: at(900),
         operation: 7,

@@ -148,7 +148,8 @@ macro_rules! for_each_table {
             NcclChannels, nccl_proxy: NcclProxySteps, communicators: Communicators, api_calls: ApiCalls,
             synchronizations: Synchronizations, event_records: EventRecords, overheads: Overheads, modules:
             Modules, compilations: Compilations, markers: Markers, payload_fields: PayloadFields, object_names:
-            ObjectNames, operators: Operators, python_frames: PythonFrames, memory: MemoryEvents, memory_pools: MemoryPoolEvents, counters:
+            ObjectNames, operators: Operators, python_frames: PythonFrames,
+            stack_frames: StackFrames, launch_stacks: LaunchStacks, memory: MemoryEvents, memory_pools: MemoryPoolEvents, counters:
             Counters, external_correlations: ExternalCorrelations, contexts: Contexts, streams: Streams, clocks:
             Clocks, windows: Windows, losses: LossRows
         }

@@ -239,9 +239,12 @@ pub struct LaunchedBy {
     pub module: Option<String>,
     /// "forward", "recomputed" or "backward": in which pass of the module.
     pub pass: Option<&'static str>,
-    /// The Python functions around it, innermost first; where there are none, those around the forward operator.
+    /// Functions, innermost first: native ones of its stack, then those of Python around it; where there are none of Python, those
+    /// around the forward operator. Of native functions only those that Python's innermost called.
     pub stack: Vec<String>,
-    /// How many more there are.
+    /// How many of these are native.
+    pub native_frames: usize,
+    /// How many more functions there are.
     pub more_frames: usize,
 }
 

@@ -108,9 +108,10 @@ impl Timeline {
             fields: fields.0,
             before: self.before(&chosen, call.as_ref()),
             nvtx: self.nvtx_path(&chosen, call.as_ref()),
-            launched_by: self
-                .called_at(&chosen, call.as_ref())
-                .and_then(|(thread, at)| self.launched_by(process, thread, at, table == Table::Operator)),
+            launched_by: self.called_at(&chosen, call.as_ref()).and_then(|(thread, at)| {
+                let correlation = call.as_ref().map(|call| call.correlation);
+                self.launched_by((process, thread, at), correlation, table == Table::Operator)
+            }),
             links,
             more_links,
             collective: collective.and_then(|place| self.collective(place)),

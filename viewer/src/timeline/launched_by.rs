@@ -1,12 +1,14 @@
-//! Who launched one operation: the operator around its call, the module, the Python functions. It is looked for when it is asked
+//! Who launched one operation: the operator around its call, the module, the functions of Python and native ones. It is looked for when it is asked
 //! for, among the rows of the call's thread and in blocks of the tables, and agrees with the analysis
 //! (`analyzer/src/operators/launched_by.rs`), which does it for all operations at once.
 
 use std::cmp::Reverse;
 
-use gputrace_trace::NameId;
+use gputrace_analyzer::{native_name, runs_python};
 use gputrace_trace::pytorch::{begins_backward, is_backward_node, module_name};
-use gputrace_trace::tables::{Operator, Operators, PythonFrames};
+use gputrace_trace::tables::{LaunchStacks, Operator, Operators, PythonFrames};
+use gputrace_trace::{NameId, Table as _};
+use rustc_hash::FxHashMap;
 
 use super::answers::{LaunchedBy, OperatorOf};
 use super::gather::Place;
@@ -31,12 +33,12 @@ struct Around {
 type Stack = Vec<NameId>;
 
 impl Timeline {
-    /// Operator, module and Python stack at a moment of a thread. For an operator itself, no operator is named.
+    /// Operator, module and stack at a moment of a thread of a process; `correlation`: of a call at that moment. For an operator itself,
+    /// no operator is named.
     pub(super) fn launched_by(
         &self,
-        process: u32,
-        thread: u32,
-        at: i64,
+        (process, thread, at): (u32, u32, i64),
+        correlation: Option<u32>,
         is_operator: bool,
     ) -> Option<LaunchedBy> {
         let operators = self.operators_around(process, thread, at);
@@ -63,20 +65,57 @@ impl Timeline {
         } else {
             own
         };
+        let native = correlation.map_or_else(Vec::new, |correlation| {
+            self.native_stack(process, correlation, !stack.is_empty())
+        });
         let operator =
             (operators.last().filter(|_| !is_operator)).and_then(|operator| self.operator_of(operator));
-        if operator.is_none() && stack.is_empty() && module.is_none() {
+        if operator.is_none() && stack.is_empty() && module.is_none() && native.is_empty() {
             return None;
         }
         Some(LaunchedBy {
             operator,
             pass: module.is_some().then_some(pass),
             module,
-            more_frames: stack.len().saturating_sub(MOST_FRAMES),
-            stack: (stack.into_iter().take(MOST_FRAMES))
-                .map(|name| cut(self.recorded().get(name)))
+            native_frames: native.len().min(MOST_FRAMES),
+            more_frames: (native.len() + stack.len()).saturating_sub(MOST_FRAMES),
+            stack: (native.iter().map(|name| cut(name)))
+                .chain(stack.iter().map(|name| cut(self.recorded().get(*name))))
+                .take(MOST_FRAMES)
                 .collect(),
         })
+    }
+
+    /// The native functions of a call's stack, innermost first; where there are functions of Python, those that they called.
+    fn native_stack(&self, process: u32, correlation: u32, in_python: bool) -> Vec<String> {
+        let frames = match self.base.store.process(process) {
+            Some(process) if correlation != 0 => &process.tables.stack_frames,
+            _ => return Vec::new(),
+        };
+        let mut innermost: Option<u32> = None;
+        if !frames.is_empty() {
+            self.base.store.blocks::<LaunchStacks>(process, |block| {
+                let row = || block.correlation.iter().position(|id| *id == correlation);
+                innermost = innermost.or_else(|| row().map(|row| block.frame[row]));
+            });
+        }
+        let mut rows: FxHashMap<u32, usize> = FxHashMap::default();
+        for (row, frame) in frames.frame.iter().enumerate() {
+            rows.entry(*frame).or_insert(row);
+        }
+        let mut native = Vec::new();
+        let mut row = innermost.and_then(|frame| rows.get(&frame).copied());
+        while let Some(one) = row {
+            let frame = frames.row(one);
+            if in_python && runs_python(&frame, self.recorded()) {
+                break;
+            }
+            native.push(native_name(&frame, self.recorded()));
+            // A caller comes before what it calls.
+            let parent = frame.parent.and_then(|parent| rows.get(&parent).copied());
+            row = parent.filter(|parent| *parent < one);
+        }
+        native
     }
 
     /// The operators around a moment of a thread, outermost first.

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use gputrace_trace::packed::{Packed, PackedColumn, PackedTables};
 use gputrace_trace::tables::{
-    ApiCalls, Collective, Compilation, Copies, GraphLaunches, Kernels, Markers, Memsets, NcclChannels,
-    NcclProxySteps, Operators, Overheads, PythonFrames, Synchronizations, Tables,
+    ApiCalls, Collective, Compilation, Copies, GraphLaunches, Kernels, LaunchStacks, Markers, Memsets,
+    NcclChannels, NcclProxySteps, Operators, Overheads, PythonFrames, Synchronizations, Tables,
 };
 use gputrace_trace::{Process, Recording, Table, parallel};
 
@@ -20,7 +20,7 @@ pub(crate) trait Stored: Table + 'static {
 }
 
 /// How many tables these are.
-pub(crate) const STORED: usize = 12;
+pub(crate) const STORED: usize = 13;
 
 macro_rules! stored {
     ($($place:literal $Columns:ident: $field:ident,)*) => {$(
@@ -54,6 +54,7 @@ stored! {
     9 NcclProxySteps: nccl_proxy,
     10 NcclChannels: nccl_channels,
     11 PythonFrames: python_frames,
+    12 LaunchStacks: launch_stacks,
 }
 
 /// Rows that are unpacked at once.

@@ -59,7 +59,8 @@ export function remainders({ unattributed: of }, what) {
 
 /** Where stacks were not recorded. */
 const NO_STACKS =
-  "Not recorded: torch.profiler.profile(with_stack=True) records modules and Python functions, gputrace.torch.operators() modules.";
+  "Not recorded: torch.profiler.profile(with_stack=True) records modules and Python functions, gputrace.torch.operators() modules, " +
+  "gputrace record --kinds +stacks native functions.";
 /** Where memory was not. */
 const NO_MEMORY =
   "Not recorded: torch.profiler.profile(profile_memory=True) records what the allocator gives out, gputrace record --kinds +memory what CUDA does.";
@@ -263,7 +264,7 @@ export const TABLES = {
   },
   stacks: {
     title: "Stacks",
-    hint: "Python functions by who called them, as a tree",
+    hint: "Functions of the host, of Python and native ones, by who called them, as a tree",
     what: "function",
     rows: (all) => all.stacks,
     columns: ({ unattributed }, rows) => [

@@ -112,7 +112,7 @@ class OperatorsPart {
       return nothing(
         "No operators are recorded.",
         "PyTorch's profiler records them with shapes, modules and Python stacks: torch.profiler.profile(record_shapes=True, " +
-          "with_stack=True). Our own recordings have them of programs that use gputrace.torch.operators().",
+          "with_stack=True). Our own recordings have them of programs that use gputrace.torch.operators(), and stacks with --kinds +stacks.",
       );
     const several = format.severalDevices(analysis);
     const body = h("div", null);

@@ -185,6 +185,7 @@ export const tests = {
     for (const odd of [null, undefined, "", "[", "{}", "7", "[[[[[[[[1]]]]]]]]"]) ok(typeof inputs(odd, odd).sizes === "string");
     deepEqual(frameOf("/usr/lib/python3/torch/nn/modules/module.py(1743): _call_impl"), { name: "_call_impl", place: "modules/module.py(1743)" });
     deepEqual(frameOf("<string>(1): <module>"), { name: "<module>", place: "<string>(1)" });
+    deepEqual(frameOf("at::_ops::mm::call [libtorch_cpu.so]"), { name: "at::_ops::mm::call", place: "libtorch_cpu.so" });
     for (const name of ["nn.Module: Linear_3", "<built-in method a/b of type>", ""]) deepEqual(frameOf(name), { name, place: "" });
   },
   "every table has the column that it is sorted by"() {

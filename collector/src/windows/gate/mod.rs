@@ -198,8 +198,15 @@ impl Gate {
         match self.host {
             HostRows::All => return true,
             HostRows::None => return false,
-            HostRows::InWindows if !self.machine.is_partial() => return true,
             HostRows::InWindows => {}
+        }
+        self.keeps_call(at, table)
+    }
+
+    /// Whether what is said of a call at this moment is recorded, as the call is. What is not is counted.
+    pub(crate) fn keeps_call(&mut self, at: TimeNs, table: &'static str) -> bool {
+        if !self.machine.is_partial() {
+            return true;
         }
         if at > self.known_until {
             self.look();

@@ -268,6 +268,8 @@ pub fn write_process(
         streams,
         graph_nodes,
         external_correlations,
+        stack_frames,
+        launch_stacks,
         event_records,
         object_names,
         payload_fields,

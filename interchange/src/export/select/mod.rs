@@ -452,6 +452,10 @@ fn cut_tables(tables: &Tables, window: Stretch) -> (Tables, Kept) {
     let external_correlations = rows(&tables.external_correlations, |index| {
         launched.contains(&tables.external_correlations.correlation[index])
     });
+    let launch_stacks = rows(&tables.launch_stacks, |index| {
+        launched.contains(&tables.launch_stacks.correlation[index])
+            || host.holds(tables.launch_stacks.time_ns[index])
+    });
     let plans: FxHashSet<u64> = external_correlations.id.iter().copied().collect();
     let is_carried = |index: usize| {
         let collectives = &tables.collectives;
@@ -508,6 +512,7 @@ fn cut_tables(tables: &Tables, window: Stretch) -> (Tables, Kept) {
             window.holds(tables.counters.time_ns[index])
         }),
         graph_nodes: tables.graph_nodes.clone(),
+        stack_frames: tables.stack_frames.clone(),
         communicators: tables.communicators.clone(),
         modules: tables.modules.clone(),
         object_names: tables.object_names.clone(),
@@ -524,6 +529,7 @@ fn cut_tables(tables: &Tables, window: Stretch) -> (Tables, Kept) {
         synchronizations,
         event_records,
         external_correlations,
+        launch_stacks,
         collectives,
         markers,
     };

@@ -9,7 +9,9 @@ use gputrace_trace::tables::{
     ApiCalls, Clocks, Collectives, Communicators, Copies, Counters, ExternalCorrelations, Kernels, Markers,
     Memsets, NcclChannels, Operators, Overheads, PythonFrames,
 };
-use gputrace_trace::tables::{GraphNode, GraphNodes, Synchronizations, UntimedOperation, UntimedOperations};
+use gputrace_trace::tables::{
+    GraphNode, GraphNodes, LaunchStacks, StackFrames, Synchronizations, UntimedOperation, UntimedOperations,
+};
 use gputrace_trace::writer::ProcessWriter;
 
 use super::*;
@@ -36,7 +38,7 @@ pub(crate) fn write(recording: &Recording, folder: &Path, rows: usize) {
             collectives: Collectives, communicators: Communicators, external_correlations: ExternalCorrelations,
             graph_nodes: GraphNodes, untimed_operations: UntimedOperations, operators: Operators, memsets: Memsets,
             overheads: Overheads, nccl_channels: NcclChannels, counters: Counters, clocks: Clocks,
-            python_frames: PythonFrames
+            python_frames: PythonFrames, stack_frames: StackFrames, launch_stacks: LaunchStacks
         );
         writer.close().unwrap();
         let mut header = process.header.clone();
