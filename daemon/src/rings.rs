@@ -98,9 +98,13 @@ impl State {
                     let gone = process.gone;
                     gone.is_some_and(|(when, _)| now_ns.saturating_sub(when) > kept_ns + 60_000_000_000)
                 };
-                for (folder, _) in job.processes.extract_if(.., |_, process| is_past(process)) {
-                    self.disk.give(Task::Forget(job.folder.join(folder)));
-                }
+                job.processes.retain(|folder, process| {
+                    let is_past = is_past(process);
+                    if is_past {
+                        self.disk.give(Task::Forget(job.folder.join(folder)));
+                    }
+                    !is_past
+                });
                 if job.mode == Mode::Sampled {
                     self.sample(&id);
                 }

@@ -184,7 +184,7 @@ mod tests {
         let send = |text| {
             daemon
                 .send(&ToCollector::Made, Some(file(text).as_fd()))
-                .expect("sent")
+                .expect("sent");
         };
         send("kernels");
         assert_eq!(text(line.ask(&open("kernels")).expect("opened")), "kernels");
