@@ -12,8 +12,8 @@ In a notebook, over what the program says of a recording:
     run.events["kernels"].pandas()
     run.view()
 
-`gputrace.torch` marks operators and modules of PyTorch, `gputrace.functions` functions of Python, `gputrace.lightning` and `gputrace.transformers` are callbacks, and
-`gputrace.nvtx` has ranges by hand. Each is imported when it is used.
+`gputrace.torch` marks operators and modules of PyTorch, `gputrace.functions` functions of Python, `gputrace.lightning` and
+`gputrace.transformers` are callbacks, and `gputrace.nvtx` has ranges by hand. Each is imported when it is used.
 """
 
 from __future__ import annotations

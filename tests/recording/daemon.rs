@@ -401,6 +401,36 @@ fn captures_have_the_kinds_that_were_asked_for_whether_cupti_was_let_go_between_
 }
 
 #[test]
+fn a_capture_has_stacks_where_it_asks_for_them_and_the_next_is_without() {
+    let place = tempfile::tempdir().expect("a folder");
+    let (_daemon, _) = start(place.path());
+    let socket = place.path().join("run/daemon.sock");
+    let _job = Running(workload("100000", Some(&socket)).spawn().expect("gputrace runs"));
+    job_when(&socket, |job| {
+        job["ranks"] == 2 && job["steps"].as_u64() > Some(3)
+    });
+    // CUPTI still stands as the captures before it left it.
+    for (name, kinds) in [
+        ("first", "kernels,calls,stacks"),
+        ("second", "kernels,calls"),
+        ("third", "+stacks"),
+    ] {
+        let into = place.path().join(name);
+        let (kernels, calls, notes) = captured(&socket, &into, kinds);
+        assert!(kernels > 0 && calls > 0, "{name}: {notes:?}");
+        let recording = gputrace_trace::Recording::open(&into).expect("a recording");
+        for process in &recording.processes {
+            let launches = process.tables.launch_stacks.frame.len();
+            assert_eq!(launches > 0, kinds.contains("stacks"), "{name}: {launches}");
+        }
+        for rank in analysis(&into)["ranks"].as_array().expect("ranks") {
+            let stacks = rank["stacks"].to_string();
+            assert_eq!(stacks.contains("workloads::"), kinds.contains("stacks"), "{name}");
+        }
+    }
+}
+
+#[test]
 fn a_step_is_told_of_within_two_seconds_of_its_end() {
     crate::common::schedule::alone();
     let place = tempfile::tempdir().expect("a folder");

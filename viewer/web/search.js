@@ -15,7 +15,7 @@ const MARKS = 400;
 /** What a search goes by, before its text: "module: Linear_3". */
 const BY = /^(module|class|function):\s*(.+)$/s;
 
-/** The search for what a module, the modules of a class or a Python function launched. @param {"module" | "class" | "function"} by @param {string} name */
+/** The search for what a module, the modules of a class or a function launched. @param {"module" | "class" | "function"} by @param {string} name */
 export const launchedBy = (by, name) => `${by}: "${name}"`;
 
 /**

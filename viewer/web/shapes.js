@@ -1,5 +1,5 @@
 // @ts-check
-/** What PyTorch's profiler wrote, for people: shapes and types of an operator's inputs, Python functions. */
+/** What PyTorch's profiler wrote, for people: shapes and types of an operator's inputs, functions of the host. */
 
 /** @param {string | null | undefined} text @returns {any[]} */
 function listOf(text) {

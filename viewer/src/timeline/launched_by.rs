@@ -1,5 +1,5 @@
-//! Who launched one operation: the operator around its call, the module, the functions of Python and native ones. It is looked for when it is asked
-//! for, among the rows of the call's thread and in blocks of the tables, and agrees with the analysis
+//! Who launched one operation: the operator around its call, the module, the functions of Python and native ones. It is looked for
+//! when it is asked for, among the rows of the call's thread and in blocks of the tables, and agrees with the analysis
 //! (`analyzer/src/operators/launched_by.rs`), which does it for all operations at once.
 
 use std::cmp::Reverse;

@@ -253,7 +253,7 @@ function accounted(all, what) {
   const whole = of.operations_ns;
   const rest = remainders(all, what);
   const known = rest.reduce((left, { value }) => left - value, whole);
-  const words = { operator: "operators", memory: "operators", module: "modules", function: "Python functions" }[what];
+  const words = { operator: "operators", memory: "operators", module: "modules", function: "functions" }[what];
   const parts = [{ title: `launched by ${words}`, colour: "var(--kind-compute)", value: known }, ...rest].filter((part) => part.value > 0);
   const said = (/** @type {number} */ value) => `${format.time(value)} (${format.percent(shareOf(value, whole))})`;
   return h(
