@@ -33,6 +33,19 @@ pub fn shorten(text: &str, width: usize) -> String {
     format!("{kept}…")
 }
 
+/// Text cut to `width` characters in its middle: of paths of functions the end says most.
+pub fn shorten_middle(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
+    }
+    let kept = width.saturating_sub(1);
+    let (first, last) = (kept / 3, kept - kept / 3);
+    let begin: String = text.chars().take(first).collect();
+    let end: String = text.chars().skip(count - last).collect();
+    format!("{begin}…{end}")
+}
+
 /// Text broken into lines of at most `width` characters, at spaces; a longer word stands alone.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -51,6 +64,13 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_a_long_text_stays() {
+        assert_eq!(shorten_middle("gpu::launch", 11), "gpu::launch");
+        assert_eq!(shorten_middle("workloads::gpu::launch", 12), "wor…::launch");
+        assert_eq!(shorten_middle("launch", 1), "…");
+    }
 
     #[test]
     fn lines_break_at_spaces() {

@@ -19,9 +19,14 @@ pub(super) fn rank_label(rank: &RankAnalysis) -> String {
     format!("{} (GPU {})", rank_number(rank), rank.device_index)
 }
 
+/// Characters of a name that the other columns leave room for.
+pub(super) fn name_width(others: usize) -> usize {
+    terminal_width().saturating_sub(others).max(NARROWEST_NAME)
+}
+
 /// A name cut to what the other columns leave.
 pub(super) fn name(text: &str, others: usize) -> String {
-    shorten(text, terminal_width().saturating_sub(others).max(NARROWEST_NAME))
+    shorten(text, name_width(others))
 }
 
 /// Its text, or a dash for what is not known.

@@ -6,9 +6,9 @@ use gputrace_analyzer::{
     StackAnalysis, Unattributed,
 };
 
-use super::cells::{name, or_dash};
+use super::cells::{name, name_width, or_dash};
 use super::table::{Overflow, print_table};
-use crate::text::{bytes, duration, percent, shorten, thousands};
+use crate::text::{bytes, duration, percent, shorten, shorten_middle, thousands};
 
 /// By what the operations of the GPUs are put together.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,6 +250,14 @@ fn times_cells(calls: u64, times: &ModuleTimes) -> Vec<String> {
     ]
 }
 
+/// How far in a row of a tree stands, and whether it is all that is shown of what the row above stands for. Such a row stands no
+/// further in: callers call callers, and names need the room.
+#[derive(Clone, Copy)]
+struct Depth {
+    levels: usize,
+    is_only: bool,
+}
+
 /// The rows of a tree whose items come after what they are in, those of one parent with most time first; branches with little
 /// time are left out, and so is what is beyond `most` rows.
 fn tree<T>(
@@ -258,37 +266,52 @@ fn tree<T>(
     time_ns: impl Fn(&T) -> i64,
     least_ns: i64,
     most: usize,
-    cells: impl Fn(&T, usize) -> Vec<String>,
+    cells: impl Fn(&T, Depth) -> Vec<String>,
 ) -> Vec<Vec<String>> {
     let mut inside: Vec<Vec<usize>> = vec![Vec::new(); items.len()];
-    let mut open: Vec<(usize, usize)> = Vec::new();
+    let mut outermost = Vec::new();
     for (place, item) in items.iter().enumerate() {
         match parent(item) {
             Some(parent) => inside[parent].push(place),
-            None => open.push((place, 0)),
+            None => outermost.push(place),
         }
     }
-    let least_last = |places: &mut Vec<(usize, usize)>| {
-        places.retain(|(place, _)| time_ns(&items[*place]) >= least_ns.max(1));
-        places.sort_by_key(|(place, _)| (time_ns(&items[*place]), std::cmp::Reverse(*place)));
+    let least_last = |mut places: Vec<usize>| {
+        places.retain(|place| time_ns(&items[*place]) >= least_ns.max(1));
+        places.sort_by_key(|place| (time_ns(&items[*place]), std::cmp::Reverse(*place)));
+        places
     };
-    least_last(&mut open);
+    let first = Depth {
+        levels: 0,
+        is_only: false,
+    };
+    let mut open: Vec<(usize, Depth)> = least_last(outermost)
+        .into_iter()
+        .map(|place| (place, first))
+        .collect();
     let mut rows = Vec::new();
     while let Some((place, depth)) = open.pop() {
         if rows.len() == most {
             break;
         }
         rows.push(cells(&items[place], depth));
-        let mut places = inside[place].iter().map(|place| (*place, depth + 1)).collect();
-        least_last(&mut places);
-        open.extend(places);
+        let places = least_last(std::mem::take(&mut inside[place]));
+        let is_only = places.len() == 1;
+        let levels = depth.levels + usize::from(!is_only);
+        open.extend(places.into_iter().map(|place| (place, Depth { levels, is_only })));
     }
     rows
 }
 
-/// A name of a tree, as far in as it is deep.
-fn indented(text: &str, depth: usize, others: usize) -> String {
-    name(&format!("{}{text}", "  ".repeat(depth.min(40))), others)
+/// Characters that are left of a name in a tree, however deep.
+const LEAST_OF_NAME: usize = 14;
+
+/// A name of a tree, as far in as it is deep, beside columns that need `others` characters.
+fn indented(text: &str, depth: Depth, others: usize) -> String {
+    let sign = if depth.is_only { "└ " } else { "" };
+    let before = format!("{}{sign}", "  ".repeat(depth.levels.min(40)));
+    let room = name_width(others).saturating_sub(before.chars().count());
+    format!("{before}{}", shorten_middle(text, room.max(LEAST_OF_NAME)))
 }
 
 /// The line of a function: without what its file's path begins with.
@@ -300,7 +323,7 @@ fn short_frame(frame: &str) -> &str {
     }
 }
 
-fn stack_cells(stack: &StackAnalysis, depth: usize, unattributed: &Unattributed) -> Vec<String> {
+fn stack_cells(stack: &StackAnalysis, depth: Depth, unattributed: &Unattributed) -> Vec<String> {
     vec![
         indented(short_frame(&stack.name), depth, 44),
         thousands(stack.kernels),
