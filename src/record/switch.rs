@@ -135,11 +135,13 @@ mod tests {
     fn a_delay_and_a_duration_follow_each_other() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("control");
-        let mut switch = Switch::create(path.clone(), Some(0.02), Some(0.02)).expect("made");
+        let mut switch = Switch::create(path.clone(), Some(3600.0), Some(0.02)).expect("made");
         let mut reader = ControlReader::new(&path);
         let mut seen = || reader.read().map(|()| reader.is_on()).expect("read");
         assert!(!switch.is_on() && !seen());
         assert!(switch.tick().is_empty());
+        // However slow the machine is, it had not passed before.
+        switch.delay = Some(Duration::from_millis(20));
         let mut switched = Vec::new();
         while switched.len() < 2 {
             std::thread::sleep(Duration::from_millis(5));
