@@ -97,7 +97,7 @@ export type ArrivalAnalysis = {
   caused_by: LateBecause[];
 };
 
-/** What each operator, module and Python function launched on a device. */
+/** What each operator, module and function of the host launched on a device. */
 export type Attribution = {
   /** By operator name, longest `direct_ns` first. Operators that launched nothing are listed under the process's first device. */
   operators: OperatorAnalysis[];
@@ -109,9 +109,9 @@ export type Attribution = {
   modules: ModuleAnalysis[];
   /** Modules by class, longest first. */
   module_classes: ModuleClassAnalysis[];
-  /** Python stacks as a tree: a caller comes before the functions that it calls. */
+  /** Stacks of the host as a tree, of Python's functions and native ones: a caller comes before the functions that it calls. */
   stacks: StackAnalysis[];
-  /** GPU time that can't be attributed; null where neither operators nor Python functions are recorded. */
+  /** GPU time that can't be attributed; null where neither operators nor functions of the host are recorded. */
   unattributed: Unattributed | null;
   /**
    * The device's memory, and how much of it nobody is known for; null where neither operators nor Python functions, or no
@@ -1643,9 +1643,9 @@ export type ShapeAnalysis = OperatorAnalysis & {
   flops_per_second: number | null;
 };
 
-/** A Python function as it was called from another. Times are sums over operations, not time passed. */
+/** A function as it was called from another: of Python, and below it native ones. Times are sums over operations, not time passed. */
 export type StackAnalysis = {
-  /** File, line and function, or the module. */
+  /** Of Python: file, line and function, or the module. Of native code: the function, and the program or library that it is in. */
   name: string;
   /** Its caller, by its place in the list; null for the outermost. */
   parent: number | null;
@@ -1854,7 +1854,10 @@ export type Unattributed = {
   launch_not_recorded_ns: number;
   /** Launched by a call outside of all modules, and not in the backward pass of one. */
   no_module_ns: number;
-  /** Launched by a call outside of all Python functions, and not in the backward pass of what one did. */
+  /**
+   * Launched by a call whose stack is not known: outside of all Python functions, and not in the backward pass of what one did, and
+   * without native functions.
+   */
   no_stack_ns: number;
 };
 

@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_deep_stack_is_cut_and_says_so() {
-        let (shallow, deep) = (deep(20), deep(10_000));
+        let (shallow, deep) = (deep(20), deep(300));
         assert!(shallow.addresses().len() > 20 && !shallow.is_cut);
         assert_eq!((deep.addresses().len(), deep.is_cut), (DEPTH, true));
         // The same call again and again.
