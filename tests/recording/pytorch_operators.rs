@@ -292,6 +292,11 @@ fn real_pytorch_is_recorded_by_operators_and_modules() {
             1,
             "{mode}: {found:?}"
         );
+        // A collective over gloo is the host's.
+        assert!(
+            found.contains(&vec![json!("c10d::allreduce_"), json!(0)]),
+            "{mode}: {found:?}"
+        );
         let modules = rows(&rank["modules"], &["name", "parent", "calls"]);
         let names: Vec<&str> = modules.iter().filter_map(|row| row[0].as_str()).collect();
         assert_eq!(
