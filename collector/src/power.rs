@@ -76,17 +76,17 @@ fn tell_nccl(on: bool) {
     }
 }
 
-/// Switches on again: the writer, ahead of time.
+/// Switches on again: the writer, ahead of time, and a thread of the program that says, outside of CUPTI, that now it matters.
+/// Where the writer is just switching off, it waits until it can switch on again.
+#[inline]
 pub(crate) fn on() {
     if is_off() {
         on_again(SWITCHING.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
-/// Switches on again: a thread of the program that says that now it matters. It may be inside a call of CUPTI, whose locks
-/// the writer may be waiting for in the middle of a switch. So it never waits: the writer, which is told too, then comes by
-/// within its tick, and what is missing until then is counted.
-#[inline]
+/// The same in a callback of CUPTI, whose locks the writer may be waiting for in the middle of a switch. So it never waits: the
+/// writer, which is told too, then comes by within its tick, and what is missing until then is counted.
 pub(crate) fn on_without_waiting() {
     if is_off() {
         match SWITCHING.try_lock() {

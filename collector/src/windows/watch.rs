@@ -54,7 +54,7 @@ pub(crate) fn range_begins(name: Text<'_>, at: TimeNs, thread: u32) -> bool {
     }
     let is_asked = interest & RANGE != 0 && name.hash == RANGE_HASH.load(Ordering::Relaxed);
     if is_asked {
-        power::on_without_waiting();
+        power::on();
         note(at, Event::RangeBegins);
     }
     is_asked
