@@ -12,7 +12,7 @@ use super::served::{Running, Served, capture_options, decoder};
 use crate::complain::complain;
 use crate::cupti::running;
 use crate::daemon::{Event, Timed, What};
-use crate::windows::{self, HostRows};
+use crate::windows::{self, Decide, HostRows};
 use crate::{buffers, config, cost, host_events, nccl, power};
 
 /// How long after a capture's end all of it has come from CUPTI.
@@ -90,7 +90,7 @@ impl Sink {
             }
             Event::Lost => self.lose_daemon(),
             Event::Cut => {
-                self.release(false);
+                self.release(Decide::Come);
                 self.disk.begin_segment();
                 let segment = self.disk.segment();
                 if let Some(served) = &self.served {
@@ -220,7 +220,7 @@ impl Sink {
             cupti.flush(true);
         }
         self.take(Duration::from_millis(2));
-        self.release(false);
+        self.release(Decide::Come);
         // Buffers that it still has would go to whoever comes next.
         if buffers::outstanding() == 0
             && let Some(options) = self.served.as_ref().and_then(|served| served.options)
@@ -297,6 +297,7 @@ impl Sink {
                 let captured = captured.clone();
                 served.running = None;
                 self.flush();
+                self.release(Decide::Come);
                 self.disk.rows_written(0);
                 if let Some(served) = &self.served {
                     served.link.captured(captured);

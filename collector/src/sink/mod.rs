@@ -38,7 +38,7 @@ use crate::dump;
 use crate::host_events;
 use crate::records::RecordSizes;
 use crate::rivals::Rivals;
-use crate::windows::{Gate, HostRows, Records};
+use crate::windows::{Decide, Gate, HostRows, Records};
 use crate::{config, graphs, kinds, panics, power, stacks, walk};
 
 /// For how long the end of the program is held up for buffers that CUPTI still has.
@@ -156,6 +156,7 @@ impl Sink {
                 self.flush();
             }
             if is_ended_window_due {
+                self.release(Decide::Come);
                 self.count_whole_windows();
             }
             if asked != answered {
@@ -215,7 +216,7 @@ impl Sink {
             cost::flushed(begun.elapsed());
         }
         self.take(Duration::from_millis(2));
-        self.release(false);
+        self.release(Decide::Settled);
     }
 
     /// Decodes what has come; waits up to `patience` for it.
@@ -268,11 +269,11 @@ impl Sink {
     }
 
     /// Decodes the held buffers of which it is known what is recorded.
-    fn release(&mut self, all: bool) {
-        for (records, kept) in self.gate.release(all) {
+    fn release(&mut self, decide: Decide) {
+        for (records, kept) in self.gate.release(decide) {
             self.decode(records, kept);
         }
-        if all && self.gate.is_undecided() {
+        if decide == Decide::All && self.gate.is_undecided() {
             self.take_host_events();
         }
     }
@@ -390,11 +391,11 @@ impl Sink {
                 .writer
                 .lose(what, missing as u64, "everything in the last moments");
         }
-        self.release(true);
+        self.release(Decide::All);
         // What is held may have kept others waiting.
         while buffers::is_waiting() {
             self.take(Duration::ZERO);
-            self.release(true);
+            self.release(Decide::All);
         }
         self.disk.header_changed |=
             self.host_events

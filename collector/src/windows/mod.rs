@@ -20,7 +20,7 @@ use gputrace_trace::TimeNs;
 use gputrace_trace::options::{CollectorOptions, Schedule};
 use gputrace_trace::step_names::StepWord;
 
-pub(crate) use gate::{Gate, HostRows};
+pub(crate) use gate::{Decide, Gate, HostRows};
 pub(crate) use held::Records;
 
 /// Windows that are remembered, for what is told late of times in them.

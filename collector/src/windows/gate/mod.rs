@@ -5,7 +5,7 @@
 //! they launched have been seen. Then each record is kept or left out, in place.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gputrace_trace::options::{CollectorOptions, Kind};
 use gputrace_trace::{TimeNs, now};
@@ -28,8 +28,24 @@ fn bits(kinds: &[u32]) -> u128 {
         .fold(0, |bits, kind| bits | 1u128.checked_shl(*kind).unwrap_or(0))
 }
 
+/// So long a buffer waits for those with the calls that launched what is in it: a flush asks for all, and CUPTI's own thread brings
+/// them, which on a busy machine may be held up between two.
+const SETTLES_AFTER: Duration = Duration::from_millis(100);
+
+/// Which of the held buffers are decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decide {
+    /// Those that have waited for [`SETTLES_AFTER`].
+    Settled,
+    /// Also those that have just come: somebody is about to be told that all is there.
+    Come,
+    /// Also those of steps that are still looked for: nothing more will come.
+    All,
+}
+
 struct Held {
     records: Records,
+    came: Instant,
     /// The highest correlation id of a call, an operation or what is joined to one in it.
     last_id: u32,
     /// The latest moment of what has no such number.
@@ -239,6 +255,7 @@ impl Gate {
         self.held_bytes += records.capacity();
         self.held.push(Held {
             records,
+            came: Instant::now(),
             last_id: 0,
             last_moment: i64::MIN,
             is_scanned: false,
@@ -251,10 +268,11 @@ impl Gate {
     }
 
     /// After a flush: the held records of which all can be decided, with only what is recorded at the front, and the length of
-    /// that. `all`: decides the others too, by what is known.
-    pub(crate) fn release(&mut self, all: bool) -> Vec<(Records, usize)> {
+    /// that.
+    pub(crate) fn release(&mut self, decide: Decide) -> Vec<(Records, usize)> {
         self.look();
-        let all = all || self.is_full();
+        let all = decide == Decide::All || self.is_full();
+        let is_settling = decide == Decide::Settled && !all && self.has_calls;
         if self.detects() {
             self.detect(all);
         }
@@ -274,7 +292,12 @@ impl Gate {
                 self.learn_launches(held.records.bytes(), until);
             }
         }
-        let waits = |held: &Held| until == 0 || held.last_id > until || held.last_moment > moment;
+        let waits = |held: &Held| {
+            until == 0
+                || held.last_id > until
+                || held.last_moment > moment
+                || is_settling && held.came.elapsed() < SETTLES_AFTER
+        };
         let (held, decided): (Vec<Held>, Vec<Held>) = held.into_iter().partition(waits);
         self.held = held;
         let mut released = Vec::new();

@@ -172,6 +172,7 @@ impl Loop {
         self.gate.held_bytes += bytes.capacity();
         self.gate.held.push(Held {
             records: Records::Copy(bytes),
+            came: Instant::now(),
             last_id: 0,
             last_moment: i64::MIN,
             is_scanned: false,
@@ -180,7 +181,7 @@ impl Loop {
 
     /// How many kernels a flush leaves of what it decides.
     fn kernels(&mut self, all: bool) -> usize {
-        let released = self.gate.release(all);
+        let released = self.gate.release(if all { Decide::All } else { Decide::Come });
         let mut kernels = 0;
         for (records, kept) in released {
             walk::walk(&records.bytes()[..kept], &self.gate.sizes, |record_kind, _| {
@@ -211,4 +212,27 @@ fn kernels_wait_for_the_calls_that_say_when_their_steps_began() {
         job.hold(0..12, true);
         assert_eq!(job.kernels(all), 30);
     }
+}
+
+/// CUPTI's thread was held up between the buffer with the kernels and that with their calls, over a flush.
+#[test]
+fn kernels_wait_for_a_buffer_with_their_calls() {
+    let _turn = testing::turn();
+    let mut job = Loop::new();
+    // The recorder's switch decides, and not steps.
+    job.gate.detector = None;
+    job.gate
+        .machine
+        .apply(TimeNs(job.begin - 2), Event::Switch(false));
+    job.gate.machine.apply(TimeNs(job.begin - 1), Event::Switch(true));
+    job.hold(0..2, true);
+    let settled = job.gate.release(Decide::Settled);
+    assert!(settled.is_empty() && job.gate.held.len() == 1);
+    job.hold(0..2, false);
+    assert!(job.gate.release(Decide::Settled).is_empty());
+    for held in &mut job.gate.held {
+        held.came -= SETTLES_AFTER;
+    }
+    let released = job.gate.release(Decide::Settled);
+    assert_eq!((released.len(), job.gate.held.len()), (2, 0));
 }
