@@ -2,11 +2,11 @@
 //!
 //! A few events a step; everything else costs one load, and, where ranges are looked at, one comparison.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
-use gputrace_trace::TimeNs;
 use gputrace_trace::step_names::step_word;
+use gputrace_trace::{TimeNs, now};
 
 use super::Event;
 use crate::config::{self, Taker};
@@ -20,6 +20,8 @@ const STEPS: u8 = 1;
 const RANGE: u8 = 2;
 
 static INTEREST: AtomicU8 = AtomicU8::new(0);
+/// Since when; 0 before.
+static BEGAN: AtomicI64 = AtomicI64::new(0);
 /// The hash of the asked range's name.
 static RANGE_HASH: AtomicU64 = AtomicU64::new(0);
 /// Ranges of that name that may end on any thread, by number: open ones, and how many.
@@ -31,6 +33,7 @@ static QUEUE: Mutex<Vec<(TimeNs, Event)>> = Mutex::new(Vec::new());
 
 /// From now on steps and ranges are looked for, as the options want them.
 pub(crate) fn begin() {
+    _ = BEGAN.compare_exchange(0, now().0, Ordering::Relaxed, Ordering::Relaxed);
     let options = config::options();
     // A daemon is told of steps while the program runs.
     let needs_steps = options.needs_steps() || config::taker() == Taker::Daemon;
@@ -38,6 +41,14 @@ pub(crate) fn begin() {
     let name = options.range.as_deref().unwrap_or_default();
     RANGE_HASH.store(Text::new(name.as_bytes()).hash, Ordering::Relaxed);
     INTEREST.store(interest, Ordering::Relaxed);
+}
+
+/// Since when there may be events: the writer's thread may get its first turn later.
+pub(crate) fn began() -> TimeNs {
+    match BEGAN.load(Ordering::Relaxed) {
+        0 => now(),
+        at => TimeNs(at),
+    }
 }
 
 /// A range begins, at the moment that its row will have. Gives whether it is one of the asked name.

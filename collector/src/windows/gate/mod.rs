@@ -95,7 +95,7 @@ pub(crate) enum HostRows {
 impl Gate {
     /// The gate of a process; `hidden`: kinds that CUPTI delivers and nobody asked for.
     pub(crate) fn new(options: &'static CollectorOptions, sizes: RecordSizes, hidden: &[u32]) -> Self {
-        let start = now();
+        let start = watch::began();
         let switch = Switch::new(config::get().control.as_deref());
         let was_on = switch.is_on();
         let machine = Machine::new(options, start, was_on);
